@@ -1,0 +1,90 @@
+// What a model's arithmetic is, read from HF config.json or GGUF metadata into one value. Families differ only here and
+// in the names of their tensors (arch/).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+namespace sixfold {
+
+class GgufMetadata;
+
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+
+struct RopeConfig {
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;
+  int64_t original_max_position = 0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;        // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;                    // yarn
+  double attention_factor = 0.0;                               // yarn; 0: 0.1 ln(factor) + 1
+  double mscale = 0.0, mscale_all_dim = 0.0;                   // yarn, as some checkpoints spell it
+  bool truncate = true;                                        // yarn: correction range rounded to whole dimensions
+  std::vector<float> freq_factors;                             // GGUF rope_freqs.weight: frequencies are divided by these
+};
+
+enum class QkNorm : uint8_t { kNone, kPerHead, kWholeVector };
+
+struct MoeConfig {
+  int experts = 0;
+  int top_k = 0;
+  int64_t intermediate = 0;       // width of one expert
+  bool renormalize = false;       // divide the chosen probabilities by their sum
+};
+
+struct LayerConfig {
+  int64_t window = 0;             // 0: full attention
+  bool sparse = false;            // experts instead of a dense FFN
+};
+
+struct ModelConfig {
+  std::string architecture;       // "LlamaForCausalLM" or GGUF's "llama", as the file spells it
+  std::string family;             // our name: llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe
+  int64_t hidden = 0;
+  int64_t intermediate = 0;       // dense FFN
+  int64_t vocab = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int64_t max_positions = 0;      // context that the model was made for
+  float norm_eps = 1e-6f;
+  bool tied_embeddings = false;
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  QkNorm qk_norm = QkNorm::kNone;
+  float clip_qkv = 0.0f;          // 0: none
+  RopeConfig rope;
+  MoeConfig moe;
+  std::vector<LayerConfig> layers;
+  DType file_dtype = DType::kBF16;           // of the bulk of the weights, decides --dtype auto
+  bool permuted_qk = false;                  // GGUF llama: rows of q and k hold rotation pairs side by side
+  std::vector<std::string> unknown_fields;   // fields that no family knows; `inspect` lists them
+
+  std::vector<TokenId> eos_ids;              // from config / generation_config / GGUF
+  int64_t bos_id = -1;
+};
+
+// Sampling defaults of generation_config.json; a NaN or negative value means "not given".
+struct GenerationDefaults {
+  double temperature = -1, top_p = -1, min_p = -1, repetition_penalty = -1;
+  int64_t top_k = -1, max_new_tokens = -1;
+  std::vector<TokenId> eos_ids;
+};
+
+// Folder with config.json. kInvalidFile: not JSON, wrong types, unknown architecture (lists the known ones), a field
+// that changes the arithmetic and is not implemented.
+Result<ModelConfig> ConfigFromHf(const std::filesystem::path& config_json);
+// The same over a config.json's text; `name` stands in messages.
+Result<ModelConfig> ConfigFromHfText(std::string_view text, const std::string& name);
+Result<ModelConfig> ConfigFromGguf(const GgufMetadata& metadata, const std::string& name);
+Result<GenerationDefaults> GenerationDefaultsFromHf(const std::filesystem::path& generation_config_json);
+
+}  // namespace sixfold

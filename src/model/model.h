@@ -1,0 +1,69 @@
+// A loaded model on one rank: packed weights, and the forward pass over them.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "kernels/numerics.h"
+#include "kv/geometry.h"
+#include "kv/storage.h"
+#include "model/config.h"
+#include "model/step_batch.h"
+
+namespace sixfold {
+
+class WeightStore;
+
+// Mode of --numerics. kReproducible: the contract of kernels/numerics.h. kFast may regroup sums; on one rank it differs
+// only in that no reduction is cut into leaves.
+enum class Numerics : uint8_t { kReproducible, kFast };
+
+struct ModelOptions {
+  Numerics numerics = Numerics::kReproducible;
+  ActDType act = ActDType::kBF16;
+  Isa isa = Isa::kScalar;
+  int threads = 1;
+  int attention_chunk = 256;
+  int reduction_leaves = 8;
+  int64_t max_positions = 0;                       // rotation tables reach this far; 0: the model's own maximum
+  std::function<void(double done)> on_progress;    // 0 to 1 while weights are packed; may be empty
+};
+
+// Thread rule: Load in one thread; Forward by one step thread at a time.
+class Model {
+ public:
+  // Checks names and shapes of all tensors against the config before any arithmetic. Errors: kInvalidFile names file,
+  // tensor, expected and got; kOutOfMemory.
+  static Result<std::unique_ptr<Model>> Load(const WeightStore& store, const ModelConfig& config,
+                                             const ModelOptions& options);
+  ~Model();
+
+  const ModelConfig& config() const;
+  const ModelOptions& options() const;
+  KvGeometry kv_geometry() const;
+  int64_t packed_bytes() const;
+  // Hash over weights, dtypes, numerics mode and version, leaves and chunk: unequal ones never share K/V.
+  const std::string& fingerprint() const;
+
+  // Runs one pass; writes K/V of its rows to kv. Returns logits [sum of logit_rows][vocab], valid until the next call.
+  // Token ids must be in [0, vocab) and positions below max_positions (a bug otherwise: callers check requests).
+  std::span<const float> Forward(const StepBatch& batch, KvStorage& kv);
+
+  // Routes of the last pass are recorded when on; forced routes replace the gate's choice in the next pass (same rows).
+  enum class Recording : uint8_t { kOff, kOn };
+  void RecordRoutes(Recording recording);
+  const ExpertRoutes& recorded_routes() const;
+  void ForceRoutes(ExpertRoutes routes);
+
+ private:
+  Model();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sixfold
