@@ -1,0 +1,81 @@
+"""Block-scaled E4M3 weights as DeepSeek-V3 and Qwen3-FP8 publish them.
+
+weight = code * scale of its 128x128 block, in f32. Blocks at the right and lower edge may be cut.
+"""
+
+import json
+
+import torch
+from safetensors.torch import load_file, save_file
+
+BLOCK = 128
+MAX_E4M3 = 448.0
+CONFIG = {
+    "activation_scheme": "dynamic",
+    "fmt": "e4m3",
+    "quant_method": "fp8",
+    "weight_block_size": [BLOCK, BLOCK],
+}
+
+
+def expand(scale, rows, columns):
+    whole = scale.float().repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    return whole[:rows, :columns]
+
+
+def dequantize(codes, scale):
+    return codes.float() * expand(scale, *codes.shape)
+
+
+def quantize(weight, scale_dtype, generator):
+    """Scales wander by a factor of 1-6 over what the block needs, so that subnormals occur too."""
+    rows, columns = weight.shape
+    grid = (-(-rows // BLOCK), -(-columns // BLOCK))
+    padded = torch.zeros(grid[0] * BLOCK, grid[1] * BLOCK)
+    padded[:rows, :columns] = weight
+    peak = padded.reshape(grid[0], BLOCK, grid[1], BLOCK).abs().amax(dim=(1, 3))
+    slack = 1.0 + 5.0 * torch.rand(grid, generator=generator)
+    scale = (peak / MAX_E4M3 * slack).to(scale_dtype)
+    codes = (weight / expand(scale, rows, columns)).to(torch.float8_e4m3fn)
+    return codes, scale
+
+
+def quantize_model(model, seed):
+    """Replaces the layers' matrices by their dequantised values; returns codes and scales by name.
+
+    Layer 0 has F32 scales, the others BF16: both occur in published files.
+    """
+    generator = torch.Generator().manual_seed(seed + 2)
+    stored = {}
+    for name, parameter in sorted(model.named_parameters()):
+        if not name.endswith("proj.weight"):
+            continue
+        scale_dtype = torch.float32 if ".layers.0." in name else torch.bfloat16
+        codes, scale = quantize(parameter.data, scale_dtype, generator)
+        parameter.data = dequantize(codes, scale)
+        stored[name] = codes
+        stored[name + "_scale_inv"] = scale
+    return stored
+
+
+def rewrite_folder(folder, stored):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors.update(stored)
+    save_file(tensors, path, metadata={"format": "pt"})
+    config_path = folder / "config.json"
+    config = json.loads(config_path.read_text())
+    config["quantization_config"] = CONFIG
+    config_path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def load_dequantized(folder):
+    tensors = load_file(folder / "model.safetensors")
+    out = {}
+    for name, tensor in tensors.items():
+        if name.endswith("_scale_inv"):
+            continue
+        scale = tensors.get(name + "_scale_inv")
+        out[name] = tensor.float() if scale is None else dequantize(tensor, scale)
+    out["lm_head.weight"] = out.get("lm_head.weight", out["model.embed_tokens.weight"])
+    return out
