@@ -93,7 +93,7 @@ CASES = [
     Case("qwen3_moe", "qwen3_moe", dict(_QWEN3_MOE, norm_topk_prob=True,
          rope_parameters=_rope("default", 1000000.0)), gguf="qwen3moe", variants=("v4",)),
     Case("qwen3_moe_mixed", "qwen3_moe", dict(_QWEN3_MOE, norm_topk_prob=False,
-         num_hidden_layers=5, num_experts=6, mlp_only_layers=[3], decoder_sparse_step=2,
+         num_hidden_layers=6, num_experts=4, mlp_only_layers=[3], decoder_sparse_step=2,
          num_experts_per_tok=2, tie_word_embeddings=True), variants=("v4",)),
     Case("qwen3_moe_window", "qwen3_moe", dict(_QWEN3_MOE, norm_topk_prob=True, head_dim=None,
          use_sliding_window=True, sliding_window=9, attention_bias=True), prompt=40),
