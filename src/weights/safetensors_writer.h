@@ -21,9 +21,10 @@ struct OutputTensor {
   std::span<const std::byte> data;  // little-endian, exactly the shape's bytes
 };
 
-// The file appears under `path` complete or not at all: written beside it and renamed (a target that is no regular
-// file, such as /dev/stdout, is written straight). kInvalidArgument: a name twice, a block type, data that do not
-// fit the shape, or a path that cannot be written; the message says which and why.
+// The file appears under `path` complete or not at all: written beside it and renamed (a target
+// that is no regular file, such as /dev/stdout, is written straight). kInvalidArgument: a name
+// twice, a block type, data that do not fit the shape, or a path that cannot be written; the
+// message says which and why.
 Status WriteSafetensors(const std::filesystem::path& path, std::span<const OutputTensor> tensors,
                         const std::map<std::string, std::string>& metadata = {});
 

@@ -1,7 +1,9 @@
-// The tensors of a model's weight files, memory-mapped: safetensors (one file or shards behind an index) and GGUF.
-// Opening reads the headers only; a tensor, or a slice of it, is read without touching the rest.
+// The tensors of a model's weight files, memory-mapped: safetensors (one file or shards behind an
+// index) and GGUF. Opening reads the headers only; a tensor, or a slice of it, is read without
+// touching the rest.
 //
-// Formats: https://huggingface.co/docs/safetensors and https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// Formats: https://huggingface.co/docs/safetensors and
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
 #include <cstddef>
@@ -33,20 +35,22 @@ struct TensorInfo {
   uint64_t offset = 0;         // of the first data byte from the start of that file
 };
 
-// Read-only and thread-safe once open. Every span and view borrows the mapping: the store must outlive them.
+// Read-only and thread-safe once open. Every span and view borrows the mapping: the store must
+// outlive them.
 //
-// Errors are kInvalidFile and name the file, the tensor or key, what was expected and what was found. Everything that a
-// file claims is checked before Open returns, so Bytes() of any tensor lies inside its file. What cannot be checked: a file
-// that another process shortens while it is mapped ends this process with SIGBUS; replace weight files by renaming.
+// Errors are kInvalidFile and name the file, the tensor or key, what was expected and what was
+// found. Everything that a file claims is checked before Open returns, so Bytes() of any tensor
+// lies inside its file. What cannot be checked: a file that another process shortens while it is
+// mapped ends this process with SIGBUS; replace weight files by renaming.
 class WeightStore {
  public:
   enum class Format { kSafetensors, kGguf };
-  // kSampled covers every name, type and shape, the GGUF metadata, and the first and last 4 KiB of each tensor: an
-  // edit deep inside a large tensor goes unseen. kWhole reads every byte.
+  // kSampled covers every name, type and shape, the GGUF metadata, and the first and last 4 KiB of
+  // each tensor: an edit deep inside a large tensor goes unseen. kWhole reads every byte.
   enum class HashDepth { kSampled, kWhole };
 
-  // `path`: a folder with model.safetensors or model.safetensors.index.json, that index, one .safetensors file, or
-  // one .gguf file (of a split GGUF, its first part).
+  // `path`: a folder with model.safetensors or model.safetensors.index.json, that index, one
+  // .safetensors file, or one .gguf file (of a split GGUF, its first part).
   static Result<std::unique_ptr<WeightStore>> Open(const std::filesystem::path& path);
   ~WeightStore();
   WeightStore(const WeightStore&) = delete;
@@ -66,20 +70,24 @@ class WeightStore {
   // Bytes of all files together.
   uint64_t file_bytes() const;
 
-  // The tensor as [rows, cols]; [n] reads as [1, n], a scalar as [1, 1], more than two dimensions are refused.
-  // F8_E4M3 takes its scales from tensor `name` + "_scale_inv" if there is one, whose shape must be
-  // [ceil(rows / 128), ceil(cols / 128)] in F32 or BF16. Types that the kernels cannot read are refused.
+  // The tensor as [rows, cols]; [n] reads as [1, n], a scalar as [1, 1], more than two dimensions
+  // are refused. F8_E4M3 takes its scales from tensor `name` + "_scale_inv" if there is one, whose
+  // shape must be [ceil(rows / 128), ceil(cols / 128)] in F32 or BF16. Types that the kernels
+  // cannot read are refused.
   Result<MatrixView> Matrix(const TensorInfo& tensor) const;
-  // Matrix `index` of a [count, rows, cols] tensor; scales then are [count, ceil(rows / 128), ceil(cols / 128)].
+  // Matrix `index` of a [count, rows, cols] tensor; scales then are [count, ceil(rows / 128),
+  // ceil(cols / 128)].
   Result<MatrixView> Slice(const TensorInfo& tensor, int64_t index) const;
 
   // Null for safetensors.
   const GgufMetadata* gguf() const { return gguf_.get(); }
   // `__metadata__` of the (first) safetensors file; empty for GGUF.
-  const std::map<std::string, std::string>& safetensors_metadata() const { return safetensors_metadata_; }
+  const std::map<std::string, std::string>& safetensors_metadata() const {
+    return safetensors_metadata_;
+  }
 
-  // XXH3 over the tensors in order of name, so that sharding and data order do not change it. The mapping's pages
-  // that it reads are the only cost; nothing is cached.
+  // XXH3 over the tensors in order of name, so that sharding and data order do not change it. The
+  // mapping's pages that it reads are the only cost; nothing is cached.
   uint64_t Fingerprint(HashDepth depth = HashDepth::kSampled) const;
 
  private:
@@ -92,7 +100,8 @@ class WeightStore {
   Status AddTensors(std::vector<TensorInfo> tensors, uint32_t file);
   Status AddIndex();
   Result<MatrixView> View(const TensorInfo& tensor, int64_t slices, int64_t index) const;
-  Status AttachScales(const TensorInfo& tensor, int64_t slices, int64_t index, MatrixView* view) const;
+  Status AttachScales(const TensorInfo& tensor, int64_t slices, int64_t index,
+                      MatrixView* view) const;
 
   Format format_ = Format::kSafetensors;
   std::string path_;

@@ -1,0 +1,362 @@
+#include "weights/weight_store.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+#include <numeric>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "weights/error_text.h"
+#include "weights/gguf_file.h"
+#include "weights/mapped_file.h"
+#include "weights/safetensors_file.h"
+#include "weights/tensor_layout.h"
+
+namespace sixfold {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kIndexEnding = ".safetensors.index.json";
+constexpr uint64_t kMaxGgufParts = 9999;
+
+Status ExplainFolder(const fs::path& folder) {
+  std::string found;
+  std::error_code error;
+  int listed = 0;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!name.ends_with(".safetensors") && !name.ends_with(".gguf")) continue;
+    if (listed++ == 4) {
+      found += ", ...";
+      break;
+    }
+    found += (found.empty() ? "" : ", ") + name;
+  }
+  return InvalidFile(folder.string() + ": holds neither model.safetensors nor " +
+                     "model.safetensors.index.json" +
+                     (found.empty() ? "" : "; to use one of its files, name it: " + found));
+}
+
+// "<stem>-00001-of-00003.gguf" → the name of part `part` (from 0) of `count`.
+std::string PartName(const std::string& stem, uint64_t part, uint64_t count) {
+  char ending[40];
+  std::snprintf(ending, sizeof(ending), "-%05u-of-%05u.gguf", static_cast<unsigned>(part + 1),
+                static_cast<unsigned>(count));
+  return stem + ending;
+}
+
+}  // namespace
+
+WeightStore::~WeightStore() = default;
+
+Result<std::unique_ptr<WeightStore>> WeightStore::Open(const fs::path& path) {
+  std::unique_ptr<WeightStore> store(new WeightStore);
+  store->path_ = path.string();
+  try {
+    std::error_code error;
+    fs::path file = path;
+    if (fs::is_directory(path, error)) {
+      file = path / "model.safetensors";
+      if (!fs::exists(file, error)) file = path / "model.safetensors.index.json";
+      if (!fs::exists(file, error)) return ExplainFolder(path);
+    }
+    const std::string name = file.filename().string();
+    Status status;
+    if (name.ends_with(kIndexEnding)) {
+      status = store->OpenShards(file);
+    } else {
+      SF_ASSIGN_OR_RETURN(const uint32_t number, store->AddFile(file));
+      const bool gguf = name.ends_with(".gguf") || LooksLikeGguf(store->files_[number]->bytes());
+      status = gguf ? store->OpenGguf(file) : store->OpenSafetensors(file);
+    }
+    SF_RETURN_IF_ERROR(status);
+    SF_RETURN_IF_ERROR(store->AddIndex());
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(store->path_ + ": no memory left to read its header");
+  }
+  return store;
+}
+
+Result<uint32_t> WeightStore::AddFile(const fs::path& file) {
+  SF_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> mapped, MappedFile::Open(file));
+  files_.push_back(std::move(mapped));
+  return static_cast<uint32_t>(files_.size() - 1);
+}
+
+Status WeightStore::AddTensors(std::vector<TensorInfo> tensors, uint32_t file) {
+  if (tensors_.size() + tensors.size() > kMaxTensors) {
+    return InvalidFile(path_ + ": has more than " + std::to_string(kMaxTensors) + " tensors");
+  }
+  for (TensorInfo& tensor : tensors) {
+    tensor.file = file;
+    tensors_.push_back(std::move(tensor));
+  }
+  return OkStatus();
+}
+
+Status WeightStore::AddIndex() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const auto [it, is_new] = index_.emplace(tensors_[i].name, i);
+    if (is_new) continue;
+    return InvalidFile(path_ + ": tensor " + Quote(tensors_[i].name) + " is in two files, " +
+                       FileName(tensors_[it->second]) + " and " + FileName(tensors_[i]));
+  }
+  return OkStatus();
+}
+
+Status WeightStore::OpenSafetensors(const fs::path& file) {
+  format_ = Format::kSafetensors;
+  const auto bytes = files_[0]->bytes();
+  SF_ASSIGN_OR_RETURN(SafetensorsFile parsed, ParseSafetensors(bytes, bytes.size(), file.string()));
+  safetensors_metadata_ = std::move(parsed.metadata);
+  return AddTensors(std::move(parsed.tensors), 0);
+}
+
+Status WeightStore::OpenShards(const fs::path& index_path) {
+  format_ = Format::kSafetensors;
+  std::optional<ShardIndex> index;
+  {
+    SF_ASSIGN_OR_RETURN(const auto text, MappedFile::Open(index_path));
+    SF_ASSIGN_OR_RETURN(index, ParseShardIndex(text->bytes(), index_path.string()));
+  }
+  for (const std::string& name : index->files) {
+    const fs::path path = index_path.parent_path() / name;
+    const auto number = AddFile(path);
+    if (!number.ok()) return number.status().WithContext(index_path.string() + " names this shard");
+    const auto bytes = files_[*number]->bytes();
+    SF_ASSIGN_OR_RETURN(SafetensorsFile shard,
+                        ParseSafetensors(bytes, bytes.size(), path.string()));
+    for (const TensorInfo& tensor : shard.tensors) {
+      const auto it = index->weight_map.find(tensor.name);
+      if (it == index->weight_map.end()) {
+        return InvalidFile(path.string() + ": tensor " + Quote(tensor.name) + " is not listed in " +
+                           index_path.string());
+      }
+      if (it->second != *number) {
+        return InvalidFile(path.string() + ": tensor " + Quote(tensor.name) +
+                           " is in this shard, " + index_path.string() + " places it in " +
+                           Quote(index->files[it->second]));
+      }
+    }
+    if (*number == 0) safetensors_metadata_ = std::move(shard.metadata);
+    SF_RETURN_IF_ERROR(AddTensors(std::move(shard.tensors), *number));
+  }
+  // No shard repeats a name and every tensor was listed for its shard, so a difference is one that
+  // is absent.
+  if (tensors_.size() == index->weight_map.size()) return OkStatus();
+  for (const TensorInfo& tensor : tensors_) index->weight_map.erase(tensor.name);
+  const auto& [name, number] = *index->weight_map.begin();
+  return InvalidFile(index_path.string() + ": tensor " + Quote(name) + " is listed for shard " +
+                     Quote(index->files[number]) + ", which does not hold it");
+}
+
+Status WeightStore::OpenGguf(const fs::path& file) {
+  format_ = Format::kGguf;
+  const auto bytes = files_[0]->bytes();
+  SF_ASSIGN_OR_RETURN(GgufFile parsed, ParseGguf(bytes, bytes.size(), file.string()));
+  gguf_ = std::make_unique<GgufMetadata>(std::move(parsed.metadata));
+  SF_RETURN_IF_ERROR(AddTensors(std::move(parsed.tensors), 0));
+  SF_ASSIGN_OR_RETURN(const uint64_t parts, gguf_->GetU64Or("split.count", 1));
+  return parts > 1 ? AddGgufParts(file) : OkStatus();
+}
+
+Status WeightStore::AddGgufParts(const fs::path& first) {
+  SF_ASSIGN_OR_RETURN(const uint64_t count, gguf_->GetU64("split.count"));
+  SF_ASSIGN_OR_RETURN(const uint64_t number, gguf_->GetU64("split.no"));
+  if (count > kMaxGgufParts) {
+    return InvalidFile(first.string() + ": key 'split.count' is " + std::to_string(count) +
+                       ", at most " + std::to_string(kMaxGgufParts) + " was expected");
+  }
+  if (number != 0) {
+    return InvalidFile(first.string() + ": is part " + std::to_string(number + 1) + " of " +
+                       std::to_string(count) + ": name the first part instead");
+  }
+  const std::string name = first.filename().string();
+  const std::string ending = PartName("", 0, count);
+  if (!name.ends_with(ending)) {
+    return InvalidFile(first.string() + ": is the first of " + std::to_string(count) +
+                       " parts; a name ending in " + ending + " was expected");
+  }
+  const std::string stem = name.substr(0, name.size() - ending.size());
+  for (uint64_t part = 1; part < count; ++part) {
+    const fs::path path = first.parent_path() / PartName(stem, part, count);
+    const auto file = AddFile(path);
+    if (!file.ok()) return file.status().WithContext(first.string() + " needs this part");
+    const auto bytes = files_[*file]->bytes();
+    SF_ASSIGN_OR_RETURN(GgufFile parsed, ParseGguf(bytes, bytes.size(), path.string()));
+    SF_ASSIGN_OR_RETURN(const uint64_t its_number, parsed.metadata.GetU64("split.no"));
+    SF_ASSIGN_OR_RETURN(const uint64_t its_count, parsed.metadata.GetU64("split.count"));
+    if (its_number != part || its_count != count) {
+      return InvalidFile(path.string() + ": says it is part " + std::to_string(its_number + 1) +
+                         " of " + std::to_string(its_count) + ", part " + std::to_string(part + 1) +
+                         " of " + std::to_string(count) + " was expected");
+    }
+    SF_RETURN_IF_ERROR(AddTensors(std::move(parsed.tensors), *file));
+  }
+  SF_ASSIGN_OR_RETURN(const uint64_t total,
+                      gguf_->GetU64Or("split.tensors.count", tensors_.size()));
+  if (total == tensors_.size()) return OkStatus();
+  return InvalidFile(first.string() + ": key 'split.tensors.count' is " + std::to_string(total) +
+                     ", the parts hold " + std::to_string(tensors_.size()) + " tensors");
+}
+
+const TensorInfo* WeightStore::Find(std::string_view name) const {
+  const auto it = index_.find(name);
+  return it == index_.end() ? nullptr : &tensors_[it->second];
+}
+
+Result<const TensorInfo*> WeightStore::Require(std::string_view name) const {
+  const TensorInfo* tensor = Find(name);
+  if (tensor != nullptr) return tensor;
+  return InvalidFile(path_ + ": tensor " + Quote(name) + " is missing (" +
+                     std::to_string(tensors_.size()) + " tensors in " +
+                     std::to_string(files_.size()) + (files_.size() == 1 ? " file)" : " files)"));
+}
+
+const std::string& WeightStore::FileName(const TensorInfo& tensor) const {
+  SF_CHECK_LT(tensor.file, files_.size());
+  return files_[tensor.file]->path();
+}
+
+std::span<const std::byte> WeightStore::Bytes(const TensorInfo& tensor) const {
+  SF_CHECK_LT(tensor.file, files_.size());
+  const auto bytes = files_[tensor.file]->bytes();
+  SF_CHECK_LE(tensor.offset, bytes.size());
+  SF_CHECK_LE(tensor.bytes, bytes.size() - tensor.offset);
+  return bytes.subspan(tensor.offset, tensor.bytes);
+}
+
+uint64_t WeightStore::file_bytes() const {
+  uint64_t total = 0;
+  for (const auto& file : files_) total += file->bytes().size();
+  return total;
+}
+
+Result<MatrixView> WeightStore::Matrix(const TensorInfo& tensor) const {
+  if (tensor.shape.size() > 2) {
+    return InvalidFile(FileName(tensor) + ": " + DescribeTensor(tensor) + " has " +
+                       std::to_string(tensor.shape.size()) +
+                       " dimensions, at most 2 were expected");
+  }
+  return View(tensor, 1, 0);
+}
+
+Result<MatrixView> WeightStore::Slice(const TensorInfo& tensor, int64_t index) const {
+  if (tensor.shape.size() != 3) {
+    return InvalidFile(FileName(tensor) + ": " + DescribeTensor(tensor) + " has " +
+                       std::to_string(tensor.shape.size()) + " dimensions, 3 were expected");
+  }
+  if (index < 0 || index >= tensor.shape[0]) {
+    return InvalidArgument(FileName(tensor) + ": " + DescribeTensor(tensor) + " has no slice " +
+                           std::to_string(index));
+  }
+  return View(tensor, tensor.shape[0], index);
+}
+
+Result<MatrixView> WeightStore::View(const TensorInfo& tensor, int64_t slices,
+                                     int64_t index) const {
+  if (!CanDequantize(tensor.dtype)) {
+    return InvalidFile(
+        FileName(tensor) + ": " + DescribeTensor(tensor) + " is of a type that no kernel " +
+        "reads; F32, F16, BF16, F8_E4M3, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K " +
+        "was expected");
+  }
+  const size_t dims = tensor.shape.size();
+  const DTypeInfo& info = InfoOf(tensor.dtype);
+  MatrixView view;
+  view.dtype = tensor.dtype;
+  view.rows = dims >= 2 ? tensor.shape[dims - 2] : 1;
+  view.cols = dims >= 1 ? tensor.shape[dims - 1] : 1;
+  view.row_stride_bytes = view.cols / info.block_elements * info.block_bytes;
+  const uint64_t slice_bytes = slices > 0 ? tensor.bytes / static_cast<uint64_t>(slices) : 0;
+  view.data = Bytes(tensor).data() + slice_bytes * static_cast<uint64_t>(index);
+  if (tensor.dtype == DType::kF8E4M3)
+    SF_RETURN_IF_ERROR(AttachScales(tensor, slices, index, &view));
+  return view;
+}
+
+Status WeightStore::AttachScales(const TensorInfo& tensor, int64_t slices, int64_t index,
+                                 MatrixView* view) const {
+  const TensorInfo* scales = Find(tensor.name + "_scale_inv");
+  if (scales == nullptr) return OkStatus();
+  const auto blocks = [](int64_t n) {
+    return n / BlockScales::kBlock + (n % BlockScales::kBlock != 0);
+  };
+  const int64_t grid_rows = blocks(view->rows);
+  const int64_t grid_cols = blocks(view->cols);
+  std::vector<int64_t> wanted = {grid_rows, grid_cols};
+  if (tensor.shape.size() == 3) wanted.insert(wanted.begin(), slices);
+  if (scales->shape != wanted) {
+    return InvalidFile(FileName(*scales) + ": " + DescribeTensor(*scales) + " was expected as " +
+                       ShapeText(wanted) + ", one scale for each 128x128 block of " +
+                       DescribeTensor(tensor));
+  }
+  if (scales->dtype != DType::kF32 && scales->dtype != DType::kBF16) {
+    return InvalidFile(FileName(*scales) + ": " + DescribeTensor(*scales) +
+                       " holds block scales, F32 or BF16 was expected");
+  }
+  const auto slice_bytes = static_cast<uint64_t>(grid_rows * grid_cols) *
+                           static_cast<uint64_t>(InfoOf(scales->dtype).block_bytes);
+  view->scales.data = Bytes(*scales).data() + slice_bytes * static_cast<uint64_t>(index);
+  view->scales.dtype = scales->dtype;
+  view->scales.cols = grid_cols;
+  return OkStatus();
+}
+
+namespace {
+
+void HashU64(XXH3_state_t* state, uint64_t value) {
+  XXH3_64bits_update(state, &value, sizeof(value));
+}
+
+// The length first, so that neighbouring texts cannot trade bytes.
+void HashBytes(XXH3_state_t* state, const void* data, size_t size) {
+  HashU64(state, size);
+  XXH3_64bits_update(state, data, size);
+}
+
+void HashText(XXH3_state_t* state, std::string_view text) {
+  HashBytes(state, text.data(), text.size());
+}
+
+}  // namespace
+
+uint64_t WeightStore::Fingerprint(HashDepth depth) const {
+  constexpr size_t kSampleBytes = 4096;
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  std::vector<size_t> order(tensors_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return tensors_[a].name < tensors_[b].name; });
+  HashU64(&state, order.size());
+  for (const size_t i : order) {
+    const TensorInfo& tensor = tensors_[i];
+    HashText(&state, tensor.name);
+    HashText(&state, NameOf(tensor.dtype));
+    HashBytes(&state, tensor.shape.data(), tensor.shape.size() * sizeof(int64_t));
+    const auto bytes = Bytes(tensor);
+    if (depth == HashDepth::kWhole || bytes.size() <= 2 * kSampleBytes) {
+      HashBytes(&state, bytes.data(), bytes.size());
+    } else {
+      HashBytes(&state, bytes.data(), kSampleBytes);
+      HashBytes(&state, bytes.data() + bytes.size() - kSampleBytes, kSampleBytes);
+    }
+  }
+  if (gguf_ != nullptr) {
+    for (const GgufEntry& entry : gguf_->entries()) {
+      HashText(&state, entry.key);
+      const auto raw = gguf_->Raw(entry);
+      HashBytes(&state, raw.data(), raw.size());
+    }
+  }
+  return XXH3_64bits_digest(&state);
+}
+
+}  // namespace sixfold
