@@ -14,6 +14,9 @@ float BF16ToF32(uint16_t bits);
 uint16_t F32ToBF16(float value);   // round to nearest even; NaN stays NaN
 float F8E4M3ToF32(uint8_t code);   // 0x7f and 0xff are NaN, no infinities
 
+// The scale of element [row][col] of the view that holds `scales`; scales.data must not be null.
+float BlockScaleAt(const BlockScales& scales, int64_t row, int64_t col);
+
 // Writes columns [0, view.cols) of `row` to out. CanDequantize(view.dtype) must hold. Scalar code, any ISA.
 void DequantizeRow(const MatrixView& view, int64_t row, float* out);
 

@@ -49,12 +49,11 @@ struct Activations {
   int64_t rows = 0;
   int64_t k_padded = 0;            // sum over leaves of the leaf length rounded up to 32
   std::vector<int64_t> leaf_block; // first 32-block of each leaf, and the end: size leaves + 1
+  // Each may be longer than its shape says: memory of a larger step is kept.
   std::vector<float> values;       // [rows][k_padded]: fp32, or values rounded to bf16, or int8 codes as floats
-  std::vector<uint16_t> bf16;      // [rows][k_padded], only when act is kBF16 and the ISA has tiles
-  std::vector<int8_t> codes;       // [rows][k_padded], only when act is kInt8
+  std::vector<uint16_t> bf16;      // [rows up to a multiple of 16][k_padded], only when act is not kF32 and the ISA has tiles
   std::vector<float> scales;       // [rows][k_padded / 32], only when act is kInt8: amax / 127 of the group
-  std::vector<float> sums32;       // [rows][k_padded / 32]: e + o of each 32-group
-  std::vector<float> sums16;       // [rows][k_padded / 16]
+  std::vector<float> sums32;       // [rows][k_padded / 32]: e + o of each 32-group of values
 };
 
 // One product. Several tasks of one call share a parallel region (q, k, v; gate, up; experts).
@@ -73,7 +72,9 @@ class MatMul {
 
   Isa isa() const;
   // Reads x [rows][k] with row stride `stride` floats. `row_index` (optional): row r of the result is x's row
-  // row_index[r]. Rows are rounded to bf16 (nearest even, denormals flushed) or quantised per 32-group when act asks.
+  // row_index[r]. Rows are rounded to bf16 (nearest even, denormals flushed) or quantised per 32-group when act asks:
+  // scale = amax / 127, code = x / scale rounded to nearest even, both in fp32; a group with NaN or an infinity has
+  // codes 0 and scale NaN, so that it stays visible in the result.
   void Prepare(const float* x, int64_t rows, int64_t stride, const Leaves& leaves, ActDType act,
                std::span<const int32_t> row_index, Activations* out);
   void Run(std::span<const MatMulTask> tasks);
@@ -84,7 +85,7 @@ class MatMul {
 };
 
 // The oracle: plain loops over DequantizeRow-free codes in the order of numerics.h. Slow; for tests and --isa scalar.
-// out[n] for one prepared row.
+// out[n] for one prepared row. Call it, as Prepare and Run, on a thread that called SetFloatMode.
 void RefMatMulRow(const Activations& a, int64_t row, const PackedMatrix& w, float* out);
 
 }  // namespace sixfold
