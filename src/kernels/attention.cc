@@ -1,0 +1,154 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "kernels/ops_table.h"
+
+namespace sixfold {
+namespace {
+
+// Fewer lanes than this in a sequence: one row a piece, whose keys take the lanes of the vectors instead.
+constexpr int64_t kMinTiledLanes = 12;
+// Below this many multiply-adds the calling thread is done before the others are awake.
+constexpr int64_t kInlineWork = 100'000;
+// A node that a thread computes alone covers at least this many keys.
+constexpr int64_t kMinNodeKeys = 512;
+constexpr size_t kAlignFloats = 16;
+
+int64_t ChunkOf(const AttentionArgs& args, int64_t position) { return position / args.chunk; }
+
+int64_t WorkOf(const AttentionPiece& piece) {
+  const KvLayerView& kv = piece.args->kv;
+  return (piece.lane_end - piece.lane_begin) * (piece.chunk_end - piece.chunk_begin) * piece.args->chunk *
+         (kv.k_dim + kv.v_dim);
+}
+
+void CheckArgs(const AttentionArgs& args) {
+  SF_CHECK(std::has_single_bit(static_cast<unsigned>(args.chunk)));
+  SF_CHECK_GE(args.chunk, kPageTokens);
+  SF_CHECK_LE(args.chunk, kMaxChunk);
+  SF_CHECK_GE(args.kv.kv_heads, 1);
+  SF_CHECK_EQ(args.heads % args.kv.kv_heads, 0);
+  SF_CHECK_GE(args.window, 0);
+}
+
+}  // namespace
+
+AttentionRunner::AttentionRunner(const OpsTable& table, ThreadPool& pool) : table_(table), pool_(pool) {
+  scratch_.resize(pool.size());
+}
+
+void AttentionRunner::Run(const AttentionArgs& args) {
+  CheckArgs(args);
+  PlanPieces(args);
+  if (pieces_.empty()) return;
+  int64_t total = 0;
+  for (const AttentionPiece& piece : pieces_) total += WorkOf(piece);
+  const bool threaded = pool_.size() > 1 && total >= kInlineWork;
+  cuts_.clear();
+  if (threaded) CutAlongKeys(args);
+  GrowScratch(args);
+  work_ = cuts_.empty() ? &pieces_ : &nodes_;
+  next_.store(0, std::memory_order_relaxed);
+  if (threaded) pool_.Run([this](int member) { RunMember(member); });
+  else RunMember(0);
+  for (const Cut& cut : cuts_) table_.merge(cut.whole, cut.partials, ScratchOf(0));
+}
+
+void AttentionRunner::RunMember(int member) {
+  float* scratch = ScratchOf(member);
+  while (true) {
+    const size_t i = next_.fetch_add(1, std::memory_order_relaxed);
+    if (i >= work_->size()) return;
+    table_.attend((*work_)[i], scratch);
+  }
+}
+
+void AttentionRunner::PlanPieces(const AttentionArgs& args) {
+  pieces_.clear();
+  const int group = args.heads / args.kv.kv_heads;
+  int64_t last_chunk = 0;
+  for (const AttentionSequence& sequence : args.sequences) {
+    const int64_t lanes = sequence.rows * group;
+    const int64_t step = lanes >= kMinTiledLanes ? kMaxPieceLanes : group;
+    last_chunk = std::max(last_chunk, ChunkOf(args, sequence.first_position + std::max<int64_t>(sequence.rows, 1) - 1));
+    for (int head = 0; head < args.kv.kv_heads; ++head) {
+      // The last rows see most keys: they go first, so that threads end together.
+      for (int64_t begin = (lanes - 1) / step * step; lanes > 0 && begin >= 0; begin -= step) {
+        const int64_t end = std::min(lanes, begin + step);
+        const VisibleKeys first = VisibleAt(args, sequence.first_position + begin / group);
+        const VisibleKeys last = VisibleAt(args, sequence.first_position + (end - 1) / group);
+        pieces_.push_back({.args = &args,
+                           .sequence = &sequence,
+                           .kv_head = head,
+                           .lane_begin = begin,
+                           .lane_end = end,
+                           .chunk_begin = ChunkOf(args, first.first),
+                           .chunk_end = ChunkOf(args, last.last) + 1});
+      }
+    }
+  }
+  tree_levels_ = std::bit_width(static_cast<uint64_t>(last_chunk)) + 1;
+  SF_CHECK_LE(tree_levels_, kMaxTreeLevels);
+  for (AttentionPiece& piece : pieces_) piece.tree_levels = tree_levels_;
+}
+
+// Few pieces with many keys (one long decode): each is cut into nodes of one level of the tree.
+void AttentionRunner::CutAlongKeys(const AttentionArgs& args) {
+  const int64_t wanted = 4 * pool_.size();
+  const auto count = static_cast<int64_t>(pieces_.size());
+  if (count >= wanted) return;
+  const int64_t nodes_each = (wanted + count - 1) / count;
+  const auto level_of = [&](const AttentionPiece& piece) {
+    int level = 0;
+    while (((piece.chunk_end - piece.chunk_begin) >> level) > nodes_each || (int64_t{args.chunk} << level) < kMinNodeKeys)
+      ++level;
+    return level;
+  };
+  const auto partial_floats = [&](const AttentionPiece& piece) {
+    return (piece.lane_end - piece.lane_begin) * PartialStride(args.kv.v_dim);
+  };
+  nodes_.clear();
+  size_t floats = 0;
+  for (const AttentionPiece& piece : pieces_) {
+    const int level = level_of(piece);
+    const int64_t first = piece.chunk_begin >> level;
+    const int64_t nodes = ((piece.chunk_end - 1) >> level) - first + 1;
+    if (nodes == 1) {
+      nodes_.push_back(piece);
+      continue;
+    }
+    cuts_.push_back({.whole = piece, .offset = floats, .partials = {.first_node = first, .nodes = nodes}, .level = level});
+    floats += nodes * partial_floats(piece);
+  }
+  if (partials_.size() < floats) partials_.resize(floats);
+  for (Cut& cut : cuts_) {
+    float* partial = partials_.data() + cut.offset;
+    cut.partials.data = partial;
+    for (int64_t i = 0; i < cut.partials.nodes; ++i, partial += partial_floats(cut.whole)) {
+      const int64_t begin = (cut.partials.first_node + i) << cut.level;
+      AttentionPiece& node = nodes_.emplace_back(cut.whole);
+      node.chunk_begin = std::max(node.chunk_begin, begin);
+      node.chunk_end = std::min(node.chunk_end, begin + (int64_t{1} << cut.level));
+      node.partial = partial;
+    }
+  }
+}
+
+void AttentionRunner::GrowScratch(const AttentionArgs& args) {
+  const size_t floats = kAlignFloats + table_.attention_scratch({.chunk = args.chunk,
+                                                                 .k_dim = args.kv.k_dim,
+                                                                 .v_dim = args.kv.v_dim,
+                                                                 .tree_levels = tree_levels_});
+  for (std::vector<float>& scratch : scratch_)
+    if (scratch.size() < floats) scratch.resize(floats);
+}
+
+float* AttentionRunner::ScratchOf(int member) {
+  const auto address = reinterpret_cast<uintptr_t>(scratch_[member].data());
+  return reinterpret_cast<float*>((address + 63) & ~uintptr_t{63});
+}
+
+}  // namespace sixfold

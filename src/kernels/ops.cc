@@ -1,0 +1,186 @@
+#include "kernels/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/attention.h"
+#include "kernels/ops_table.h"
+
+namespace sixfold {
+namespace {
+
+// Below this many elements the calling thread is done before the others are awake.
+constexpr int64_t kInlineElements = 16384;
+constexpr int64_t kCacheLineFloats = 16;
+constexpr int kVocabularyChunks = 64;
+
+const OpsTable& TableOf(Isa) { return ScalarOps(); }
+const OpsTable& FastestTable() { return ScalarOps(); }
+
+// body(begin, end) over [0, count), one contiguous range a member, cut at multiples of `unit`. The closure that the
+// pool takes is one pointer wide, so that std::function does not allocate.
+template <typename Body>
+void Split(ThreadPool& pool, int64_t count, int64_t elements, int64_t unit, const Body& body) {
+  if (pool.size() == 1 || elements < kInlineElements) {
+    if (count > 0) body(int64_t{0}, count);
+    return;
+  }
+  struct Job {
+    const Body* body;
+    int64_t count, unit, members;
+  } job{&body, count, unit, pool.size()};
+  pool.Run([&job](int member) {
+    const int64_t units = (job.count + job.unit - 1) / job.unit;
+    const int64_t begin = units * member / job.members * job.unit;
+    const int64_t end = std::min(job.count, units * (member + 1) / job.members * job.unit);
+    if (begin < end) (*job.body)(begin, end);
+  });
+}
+
+float InverseRms(float sum_squares, int64_t n, float eps) {
+  return 1.0f / std::sqrt(sum_squares / static_cast<float>(n) + eps);
+}
+
+// In place: node(level j, i) at value[i * 2^j].
+template <typename T, typename Merge>
+T TreeOf(T* value, int64_t count, const Merge& merge) {
+  for (int64_t step = 1; step < count; step *= 2)
+    for (int64_t i = 0; i + step < count; i += 2 * step) value[i] = merge(value[i], value[i + step]);
+  return value[0];
+}
+
+}  // namespace
+
+struct Ops::Impl {
+  Impl(const OpsTable& table, ThreadPool& pool) : table(table), pool(pool), attention(table, pool) {}
+
+  const OpsTable& table;
+  ThreadPool& pool;
+  AttentionRunner attention;
+  std::vector<float> head_sums;  // RmsNormHeads: [rows][heads]
+};
+
+Ops::Ops(Isa isa, ThreadPool& pool) : impl_(std::make_unique<Impl>(TableOf(isa), pool)) {}
+Ops::~Ops() = default;
+
+void Ops::RmsNorm(const float* x, int64_t x_stride, int64_t rows, int64_t n, const float* weight, float eps, float* out,
+                  int64_t out_stride) {
+  const OpsTable& table = impl_->table;
+  Split(impl_->pool, rows, rows * n, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* row = x + r * x_stride;
+      const float factor = InverseRms(table.sum_squares(row, n), n, eps);
+      table.scale_by_weight(row, n, factor, weight, out + r * out_stride);
+    }
+  });
+}
+
+void Ops::RmsNormHeads(float* x, int64_t rows, int heads, int head_dim, const float* weight, float eps) {
+  const OpsTable& table = impl_->table;
+  const int64_t n = int64_t{heads} * head_dim;
+  std::vector<float>& sums = impl_->head_sums;
+  if (static_cast<int64_t>(sums.size()) < rows * heads) sums.resize(rows * heads);
+  Split(impl_->pool, rows, rows * n, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* row = x + r * n;
+      float* sum = sums.data() + r * heads;
+      for (int h = 0; h < heads; ++h) sum[h] = table.sum_squares(row + int64_t{h} * head_dim, head_dim);
+      const float total = TreeOf(sum, heads, [](float a, float b) { return a + b; });
+      table.scale_by_weight(row, n, InverseRms(total, n, eps), weight, row);
+    }
+  });
+}
+
+void Ops::Rope(float* x, int64_t x_stride, int64_t rows, int heads, int head_dim, int rotary_dim,
+               const int32_t* positions, const float* cos, const float* sin) {
+  const int64_t half = rotary_dim / 2;
+  Split(impl_->pool, rows, rows * heads * rotary_dim, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      for (int h = 0; h < heads; ++h)
+        impl_->table.rotate(x + r * x_stride + int64_t{h} * head_dim, half, cos + positions[r] * half,
+                            sin + positions[r] * half);
+  });
+}
+
+void Ops::SiluMul(const float* gate, const float* up, int64_t count, float* out) {
+  Split(impl_->pool, count, count, kCacheLineFloats, [&](int64_t begin, int64_t end) {
+    impl_->table.silu_mul(gate + begin, up + begin, end - begin, out + begin);
+  });
+}
+
+void Ops::Add(float* x, const float* y, int64_t count) {
+  Split(impl_->pool, count, count, kCacheLineFloats,
+        [&](int64_t begin, int64_t end) { impl_->table.add(x + begin, y + begin, end - begin); });
+}
+
+void Ops::AddBias(float* x, int64_t x_stride, int64_t rows, int64_t n, const float* bias) {
+  Split(impl_->pool, rows, rows * n, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) impl_->table.add(x + r * x_stride, bias, n);
+  });
+}
+
+void Ops::Clamp(float* x, int64_t x_stride, int64_t rows, int64_t n, float limit) {
+  Split(impl_->pool, rows, rows * n, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) impl_->table.clamp(x + r * x_stride, n, limit);
+  });
+}
+
+void Ops::WriteKv(const float* k, const float* v, std::span<const AttentionSequence> sequences, const KvLayerView& kv) {
+  const auto store = [&](const float* from, std::byte* base, int dim, int64_t kv_row) {
+    if (kv.bf16) impl_->table.to_bf16(from, dim, reinterpret_cast<uint16_t*>(base) + kv_row * dim);
+    else std::copy(from, from + dim, reinterpret_cast<float*>(base) + kv_row * dim);
+  };
+  for (const AttentionSequence& sequence : sequences) {
+    Split(impl_->pool, sequence.rows, sequence.rows * kv.kv_heads * (kv.k_dim + kv.v_dim), 1,
+          [&](int64_t begin, int64_t end) {
+            for (int64_t r = begin; r < end; ++r) {
+              const int64_t position = sequence.first_position + r;
+              const int64_t page = sequence.pages[position / kPageTokens];
+              for (int h = 0; h < kv.kv_heads; ++h) {
+                const int64_t from = (sequence.first_row + r) * kv.kv_heads + h;
+                const int64_t to = (page * kv.kv_heads + h) * kPageTokens + position % kPageTokens;
+                store(k + from * kv.k_dim, kv.k, kv.k_dim, to);
+                store(v + from * kv.v_dim, kv.v, kv.v_dim, to);
+              }
+            }
+          });
+  }
+}
+
+void Ops::Attention(const AttentionArgs& args) { impl_->attention.Run(args); }
+
+LogSoftmaxStats LogSoftmax(std::span<const float> logits) {
+  struct Node {
+    float max, sum;  // sum 0: no logit above -inf
+  };
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  const OpsTable& table = FastestTable();
+  const auto n = static_cast<int64_t>(logits.size());
+  const int64_t width = (n + kVocabularyChunks - 1) / kVocabularyChunks;
+  Node node[kVocabularyChunks];
+  for (int c = 0; c < kVocabularyChunks; ++c) {
+    const int64_t begin = std::min(n, c * width), end = std::min(n, begin + width);
+    const float max = table.max(logits.data() + begin, end - begin);
+    node[c] = {max, max == kLowest ? 0.0f : table.sum_exp(logits.data() + begin, end - begin, max)};
+  }
+  const Node root = TreeOf(node, kVocabularyChunks, [](const Node& left, const Node& right) {
+    if (left.sum == 0) return right;
+    if (right.sum == 0) return left;
+    const float max = std::max(left.max, right.max);
+    const float a = ExpF(left.max - max), b = ExpF(right.max - max);
+    return Node{max, std::fma(left.sum, a, right.sum * b)};
+  });
+  return {.max = root.max, .log_sum = root.sum == 0 ? 0.0f : LogF(root.sum)};
+}
+
+int32_t ArgMax(std::span<const float> logits) {
+  const OpsTable& table = FastestTable();
+  const auto n = static_cast<int64_t>(logits.size());
+  const int64_t index = table.find(logits.data(), n, table.max(logits.data(), n));
+  return index < n ? static_cast<int32_t>(index) : 0;
+}
+
+}  // namespace sixfold

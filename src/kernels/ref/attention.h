@@ -1,0 +1,14 @@
+// Attention in plain loops, one query at a time: the oracle of x86/attention_*.cc. Signatures as in OpsTable.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+
+namespace sixfold {
+
+int64_t RefAttentionScratch(const AttentionShape& shape);
+void RefAttend(const AttentionPiece& piece, float* scratch);
+void RefMergePartials(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch);
+
+}  // namespace sixfold
