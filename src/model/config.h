@@ -9,11 +9,12 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "moe/gate.h"
 #include "tensor/dtype.h"
 
 namespace sixfold {
 
-class GgufMetadata;
+class WeightStore;
 
 enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
 
@@ -32,11 +33,8 @@ struct RopeConfig {
 
 enum class QkNorm : uint8_t { kNone, kPerHead, kWholeVector };
 
-struct MoeConfig {
-  int experts = 0;
-  int top_k = 0;
+struct MoeConfig : GateConfig {
   int64_t intermediate = 0;       // width of one expert
-  bool renormalize = false;       // divide the chosen probabilities by their sum
 };
 
 struct LayerConfig {
@@ -64,6 +62,7 @@ struct ModelConfig {
   RopeConfig rope;
   MoeConfig moe;
   std::vector<LayerConfig> layers;
+  bool fp8_blocks = false;                   // linear weights may be F8_E4M3 with 128x128 scales
   DType file_dtype = DType::kBF16;           // of the bulk of the weights, decides --dtype auto
   bool permuted_qk = false;                  // GGUF llama: rows of q and k hold rotation pairs side by side
   std::vector<std::string> unknown_fields;   // fields that no family knows; `inspect` lists them
@@ -84,7 +83,10 @@ struct GenerationDefaults {
 Result<ModelConfig> ConfigFromHf(const std::filesystem::path& config_json);
 // The same over a config.json's text; `name` stands in messages.
 Result<ModelConfig> ConfigFromHfText(std::string_view text, const std::string& name);
-Result<ModelConfig> ConfigFromGguf(const GgufMetadata& metadata, const std::string& name);
+// From a GGUF file's metadata, and from which optional tensors it holds (biases, a separate head, expert layers).
+Result<ModelConfig> ConfigFromGguf(const WeightStore& store);
+// The one of the two that fits: `model` is a folder or a .gguf file, `store` is opened on it.
+Result<ModelConfig> ConfigFor(const WeightStore& store, const std::filesystem::path& model);
 Result<GenerationDefaults> GenerationDefaultsFromHf(const std::filesystem::path& generation_config_json);
 
 }  // namespace sixfold

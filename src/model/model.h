@@ -30,7 +30,6 @@ struct ModelOptions {
   int threads = 1;
   int attention_chunk = 256;
   int reduction_leaves = 8;
-  int64_t max_positions = 0;                       // rotation tables reach this far; 0: the model's own maximum
   std::function<void(double done)> on_progress;    // 0 to 1 while weights are packed; may be empty
 };
 
@@ -39,7 +38,7 @@ class Model {
  public:
   // Checks names and shapes of all tensors against the config before any arithmetic. Errors: kInvalidFile names file,
   // tensor, expected and got; kOutOfMemory.
-  static Result<std::unique_ptr<Model>> Load(const WeightStore& store, const ModelConfig& config,
+  static Result<std::unique_ptr<Model>> Load(std::unique_ptr<WeightStore> store, const ModelConfig& config,
                                              const ModelOptions& options);
   ~Model();
 
@@ -51,7 +50,7 @@ class Model {
   const std::string& fingerprint() const;
 
   // Runs one pass; writes K/V of its rows to kv. Returns logits [sum of logit_rows][vocab], valid until the next call.
-  // Token ids must be in [0, vocab) and positions below max_positions (a bug otherwise: callers check requests).
+  // Token ids must be in [0, vocab) (a bug otherwise: callers check requests).
   std::span<const float> Forward(const StepBatch& batch, KvStorage& kv);
 
   // Routes of the last pass are recorded when on; forced routes replace the gate's choice in the next pass (same rows).

@@ -1,0 +1,65 @@
+#include <array>
+
+#include "model/arch/family.h"
+
+namespace sixfold {
+
+TensorNames HfNames() {
+  const std::string layer = "model.layers.{l}.";
+  return {.embedding = "model.embed_tokens",
+          .final_norm = "model.norm",
+          .head = "lm_head",
+          .attention_norm = layer + "input_layernorm",
+          .q = layer + "self_attn.q_proj",
+          .k = layer + "self_attn.k_proj",
+          .v = layer + "self_attn.v_proj",
+          .o = layer + "self_attn.o_proj",
+          .q_norm = layer + "self_attn.q_norm",
+          .k_norm = layer + "self_attn.k_norm",
+          .ffn_norm = layer + "post_attention_layernorm",
+          .gate = layer + "mlp.gate_proj",
+          .up = layer + "mlp.up_proj",
+          .down = layer + "mlp.down_proj",
+          .router = layer + "mlp.gate",
+          .expert_gate = layer + "mlp.experts.{e}.gate_proj",
+          .expert_up = layer + "mlp.experts.{e}.up_proj",
+          .expert_down = layer + "mlp.experts.{e}.down_proj"};
+}
+
+TensorNames GgufNames() {
+  const std::string layer = "blk.{l}.";
+  return {.embedding = "token_embd",
+          .final_norm = "output_norm",
+          .head = "output",
+          .attention_norm = layer + "attn_norm",
+          .q = layer + "attn_q",
+          .k = layer + "attn_k",
+          .v = layer + "attn_v",
+          .o = layer + "attn_output",
+          .q_norm = layer + "attn_q_norm",
+          .k_norm = layer + "attn_k_norm",
+          .ffn_norm = layer + "ffn_norm",
+          .gate = layer + "ffn_gate",
+          .up = layer + "ffn_up",
+          .down = layer + "ffn_down",
+          .router = layer + "ffn_gate_inp",
+          .expert_gate = layer + "ffn_gate_exps",
+          .expert_up = layer + "ffn_up_exps",
+          .expert_down = layer + "ffn_down_exps",
+          .stacked_experts = true};
+}
+
+std::span<const Family> FamilyTable() {
+  static const std::array kFamilies = {LlamaFamily(),   MistralFamily(),  Qwen2Family(), Qwen3Family(),
+                                       MixtralFamily(), Qwen3MoeFamily(), OlmoeFamily()};
+  return kFamilies;
+}
+
+const Family* FamilyByName(std::string_view name) {
+  for (const Family& family : FamilyTable()) {
+    if (family.name == name) return &family;
+  }
+  return nullptr;
+}
+
+}  // namespace sixfold

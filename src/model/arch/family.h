@@ -1,0 +1,52 @@
+// What a family of models adds: which fields of config.json or GGUF metadata it has, and what its tensors are called.
+// One file a family; the table of all of them is FamilyTable().
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "model/arch/fields.h"
+#include "model/config.h"
+
+namespace sixfold {
+
+// Names of a model's tensors; "{l}" stands for the layer, "{e}" for the expert. Empty: the family has none.
+struct TensorNames {
+  std::string embedding, final_norm, head;
+  std::string attention_norm, q, k, v, o, q_norm, k_norm;
+  std::string ffn_norm, gate, up, down;
+  std::string router, expert_gate, expert_up, expert_down;
+  bool stacked_experts = false;  // one [experts, rows, cols] tensor instead of one an expert
+  std::string weight = ".weight", bias = ".bias";
+};
+
+TensorNames HfNames();    // model.layers.{l}.self_attn.q_proj …
+TensorNames GgufNames();  // blk.{l}.attn_q …
+
+struct Family {
+  std::string_view name;
+  std::vector<std::string_view> hf_architectures;    // entries of config.json's "architectures"
+  std::vector<std::string_view> gguf_architectures;  // general.architecture
+  // Fill what is this family's own; the common fields are read before. Errors name the field.
+  Status (*read_hf)(Fields& fields, ModelConfig* config) = nullptr;
+  Status (*read_gguf)(Fields& fields, ModelConfig* config) = nullptr;
+  TensorNames hf_names;
+  // Endings of tensor names that a checkpoint may carry and nothing needs.
+  std::vector<std::string_view> ignorable_suffixes;
+};
+
+std::span<const Family> FamilyTable();
+const Family* FamilyByName(std::string_view name);
+
+Family LlamaFamily();
+Family MistralFamily();
+Family Qwen2Family();
+Family Qwen3Family();
+Family MixtralFamily();
+Family Qwen3MoeFamily();
+Family OlmoeFamily();
+
+}  // namespace sixfold
