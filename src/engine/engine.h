@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "engine/request.h"
@@ -14,12 +15,16 @@
 
 namespace sixfold {
 
+class StepModel;
+
 struct EngineOptions {
   int64_t max_model_len = 0;             // 0: the model's maximum, or what the K/V memory holds if that is less
   int max_num_seqs = 64;                 // choices that run together
   int64_t max_num_batched_tokens = 512;  // rows of one step
   int64_t kv_cache_memory_bytes = 0;     // 0: 1 GiB or 40 % of the available memory, whichever is less
-  int max_queued_requests = 1024;        // waiting beyond this: kOverloaded
+  int max_queued_requests = 1024;        // choices waiting beside max_num_seqs running ones; more: kOverloaded
+  int64_t max_prefill_chunk_tokens = 0;  // rows of one sequence in a step; 0: up to max_num_batched_tokens
+  std::vector<TokenId> eos_ids;          // end of sequence beside the model's own (generation_config.json's)
 };
 
 // A reading of the engine's counters; gauges are of now, totals since start. /metrics is made from this.
@@ -30,16 +35,20 @@ struct EngineStats {
   uint64_t finished_stop = 0, finished_length = 0, aborted = 0, failed = 0;
 };
 
-// Runs the step loop in a thread of its own. Thread rule: every public method may be called from any thread. Sinks are
-// called from the step thread, must not block, and must not call back into the engine other than Abort.
+// Runs the step loop in a thread of its own; an idle engine sleeps. Thread rule: every public method may be called from
+// any thread. Sinks are called from the step thread, possibly before Submit has returned; they must not block, throw,
+// or call back into the engine other than Abort, and what they refer to must live until the last choice's final Delta.
 class Engine {
  public:
   using Sink = std::function<void(Delta)>;
 
+  // Errors: kInvalidArgument and kOutOfMemory name the flag and the values that would work (engine/memory.h).
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model, const EngineOptions& options);
-  ~Engine();  // aborts what runs
+  // The same over anything that computes steps: a fake, a recorder, later a group of ranks.
+  static Result<std::unique_ptr<Engine>> StartWith(std::unique_ptr<StepModel> model, const EngineOptions& options);
+  ~Engine();  // aborts what runs; every sink has had its final Deltas when it returns
 
-  const Model& model() const;
+  const Model& model() const;  // of an engine made by Start
   const EngineOptions& options() const;  // with the zeros resolved
 
   // Errors: kContextLength (prompt does not leave room for one token), kInvalidArgument, kOverloaded, kUnavailable.
@@ -52,13 +61,14 @@ class Engine {
   void AbortChoice(RequestId id, int choice);
 
   EngineStats stats() const;
-  // No new requests; returns when all have finished or the deadline passes (then they are aborted).
+  // No new requests; returns when all have finished or the deadline passes (then they are aborted: kDeadline).
   Status Drain(std::chrono::milliseconds deadline);
 
  private:
   Engine();
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  const Model* model_ = nullptr;
 };
 
 }  // namespace sixfold

@@ -1,0 +1,84 @@
+#include "engine/memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace sixfold {
+namespace {
+
+constexpr int64_t kDefaultKvBytes = int64_t{1} << 30;
+
+Status CheckAtLeast(const char* flag, int64_t value, int64_t least) {
+  if (value >= least) return OkStatus();
+  return InvalidArgument(fmt::format("{} is {}; it must be {} or more", flag, value, least));
+}
+
+Status CheckOptions(const EngineOptions& o, int64_t model_max_positions) {
+  SF_RETURN_IF_ERROR(CheckAtLeast("--max-model-len", o.max_model_len, 0));
+  SF_RETURN_IF_ERROR(CheckAtLeast("--max-num-seqs", o.max_num_seqs, 1));
+  SF_RETURN_IF_ERROR(CheckAtLeast("--max-num-batched-tokens", o.max_num_batched_tokens, 1));
+  SF_RETURN_IF_ERROR(CheckAtLeast("--kv-cache-memory", o.kv_cache_memory_bytes, 0));
+  SF_RETURN_IF_ERROR(CheckAtLeast("--max-queued-requests", o.max_queued_requests, 0));
+  SF_RETURN_IF_ERROR(CheckAtLeast("the prefill chunk", o.max_prefill_chunk_tokens, 0));
+  if (o.max_model_len > model_max_positions) {
+    return InvalidArgument(fmt::format("--max-model-len is {}; the model was made for {} positions",
+                                       o.max_model_len, model_max_positions));
+  }
+  if (o.max_model_len == 1) {
+    return InvalidArgument("--max-model-len is 1; it must leave room for a prompt and an answer: 2 or more");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+int64_t AvailableMemoryBytes() {
+  int64_t available = 0;
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key, unit;
+  for (int64_t kib = 0; meminfo >> key >> kib; std::getline(meminfo, unit)) {
+    if (key == "MemAvailable:") available = kib * 1024;
+  }
+  // Version 2 of control groups; "max" (no limit) and a missing file both leave `limit` at 0.
+  int64_t limit = 0;
+  std::ifstream("/sys/fs/cgroup/memory.max") >> limit;
+  return limit > 0 ? std::min(available, limit) : available;
+}
+
+Result<ResolvedOptions> ResolveOptions(const EngineOptions& options, const KvGeometry& geometry,
+                                       int64_t model_max_positions, int64_t available_bytes) {
+  SF_RETURN_IF_ERROR(CheckOptions(options, model_max_positions));
+  ResolvedOptions r{.options = options};
+  int64_t& bytes = r.options.kv_cache_memory_bytes;
+  int64_t& length = r.options.max_model_len;
+  const bool choose_bytes = bytes == 0, choose_length = length == 0;
+  if (choose_bytes) {
+    const int64_t share = available_bytes > 0 ? available_bytes / 5 * 2 : kDefaultKvBytes;
+    bytes = std::min(kDefaultKvBytes, share);
+  }
+  const int64_t block_bytes = geometry.block_bytes();
+  int64_t blocks = std::min<int64_t>(bytes / block_bytes, std::numeric_limits<int32_t>::max());
+  if (choose_length) length = std::min(model_max_positions, blocks * kPageTokens);
+  if (length < 2 || BlocksFor(length) > blocks) {
+    const int64_t wanted = choose_length ? 2 : length;
+    const std::string given = fmt::format("{} {} bytes ({} blocks of {} tokens)",
+                                          choose_bytes ? "this machine's share for K/V is" : "--kv-cache-memory gives",
+                                          bytes, blocks, kPageTokens);
+    std::string message = fmt::format("a context of {} tokens needs {} bytes of K/V memory, {}: give "
+                                      "--kv-cache-memory {} or more", wanted, BlocksFor(wanted) * block_bytes, given,
+                                      BlocksFor(wanted) * block_bytes);
+    if (blocks > 0) message += fmt::format(", or --max-model-len {} or less", blocks * kPageTokens);
+    return OutOfMemory(message);
+  }
+  // More than all sequences can fill is never used. A size that was asked for is kept.
+  if (choose_bytes) blocks = std::min(blocks, BlocksFor(length) * r.options.max_num_seqs);
+  bytes = blocks * block_bytes;
+  r.blocks = static_cast<int32_t>(blocks);
+  return r;
+}
+
+}  // namespace sixfold

@@ -1,0 +1,26 @@
+// How much K/V memory an engine takes and how long a sequence may get: pure arithmetic, so that it can be tested and
+// later planned with.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "kv/geometry.h"
+
+namespace sixfold {
+
+// Bytes that this process may still use: MemAvailable, or the control group's limit if that is less. 0: not known.
+int64_t AvailableMemoryBytes();
+
+struct ResolvedOptions {
+  EngineOptions options;   // without zeros that stand for "choose"
+  int32_t blocks = 0;      // of K/V; one sequence of max_model_len always fits
+};
+
+// Errors: kInvalidArgument names the flag whose value no machine could serve; kOutOfMemory names --kv-cache-memory and
+// --max-model-len with the values that would work.
+Result<ResolvedOptions> ResolveOptions(const EngineOptions& options, const KvGeometry& geometry,
+                                       int64_t model_max_positions, int64_t available_bytes);
+
+}  // namespace sixfold

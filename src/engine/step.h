@@ -1,0 +1,71 @@
+// One step of the engine, and the page to start reading at: StepPlan → StepBatch → logits → StepResult.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "engine/request.h"
+#include "engine/sampler.h"
+#include "engine/step_model.h"
+#include "kv/block_pool.h"
+#include "kv/storage.h"
+#include "sched/plan.h"
+
+namespace sixfold {
+
+// One choice of a request while it lives. The scheduler sees `progress` only.
+struct Sequence {
+  RequestId request;
+  int choice = 0;
+  uint64_t seed = 0;
+  const SamplingParams* sampling = nullptr;  // owned by the request
+  std::span<const TokenId> end_ids;          // owned by the request; masked before min_tokens
+
+  std::vector<TokenId> tokens;               // prompt, then answer; progress.known of them
+  int64_t prompt_tokens = 0;
+  std::vector<int32_t> blocks;               // progress.blocks of them, by position
+  SequenceProgress progress;
+
+  std::span<const TokenId> prompt() const { return std::span(tokens).first(prompt_tokens); }
+  std::span<const TokenId> answer() const { return std::span(tokens).subspan(prompt_tokens); }
+};
+
+struct StepResult {
+  struct Sampled {
+    Sequence* sequence = nullptr;
+    Result<SampledToken> token;  // appended to the sequence already; a failure concerns this sequence alone
+  };
+  std::vector<Sampled> sampled;
+  int64_t rows = 0;
+};
+
+// Thread rule: the step thread owns the runner, the pool, the storage and the sequences.
+class StepRunner {
+ public:
+  // Borrows all three.
+  StepRunner(StepModel& model, KvStorage& kv, BlockPool& pool);
+
+  // Carries a plan out. `sequences` are those of the snapshot that was planned for, in its order. The result is valid
+  // until the next call.
+  StepResult& Run(const StepPlan& plan, std::span<Sequence* const> sequences);
+
+  // Gives the blocks of a sequence back to the pool; its progress is the caller's to change.
+  void ReleaseBlocks(Sequence& sequence);
+
+ private:
+  void MoveBlocks(const StepPlan& plan, std::span<Sequence* const> sequences);
+  void BuildBatch(const StepPlan& plan, std::span<Sequence* const> sequences);
+  void SampleRows(const StepPlan& plan, std::span<Sequence* const> sequences, std::span<const float> logits);
+
+  StepModel& model_;
+  KvStorage& kv_;
+  BlockPool& pool_;
+  Sampler sampler_;
+  StepBatch batch_;    // reused
+  StepResult result_;  // reused
+};
+
+}  // namespace sixfold
