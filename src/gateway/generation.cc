@@ -1,0 +1,260 @@
+#include "gateway/generation.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+
+namespace sixfold::gateway {
+namespace {
+
+double Seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+void Count(Metrics& metrics, Outcome outcome) { ++metrics.choices_finished[static_cast<size_t>(outcome)]; }
+
+// A guess at what a choice's unwritten news take once they are JSON.
+int64_t HeldBytes(const ChoiceNews& news) {
+  constexpr int64_t kPerToken = 96;
+  int64_t bytes = static_cast<int64_t>(news.text.size());
+  for (const LogprobEntry& entry : news.logprobs) bytes += kPerToken * static_cast<int64_t>(1 + entry.top.size());
+  return bytes;
+}
+
+}  // namespace
+
+Generation::Generation(const GenerationServices& services, AnswerHead head, std::shared_ptr<Exchange> exchange,
+                       Headers headers, Time received)
+    : services_(services), head_(std::move(head)), exchange_(std::move(exchange)), headers_(std::move(headers)),
+      received_(received) {}
+
+void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts, const SinkFactory& sinks) {
+  request_.stream = request.stream;
+  request_.include_usage = request.include_usage;
+  request_.continuous_usage = request.continuous_usage;
+  request_.sampling = request.sampling;
+  request_.skip_special_tokens = request.skip_special_tokens;
+  const int n = request.sampling.n;
+  choices_.resize(prompts.size() * static_cast<size_t>(n));
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].decoder =
+        services_.codec.NewDecoder(request.stop, request.skip_special_tokens ? SkipSpecial::kYes : SkipSpecial::kNo);
+    choices_[i].news.index = static_cast<int>(i);
+    choices_[i].news.first = true;
+    choices_[i].news.with_logprobs = request.sampling.logprobs >= 0;
+  }
+  unfinished_ = static_cast<int>(choices_.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    prompt_tokens_.push_back(static_cast<int64_t>(prompts[i].tokens.size()));
+    prompt_code_points_.push_back(prompts[i].code_points);
+    Request engine_request{.prompt = std::move(prompts[i].tokens), .sampling = request.sampling};
+    auto id = services_.backend.Submit(std::move(engine_request), sinks(static_cast<int>(i)));
+    if (!id.ok()) return Fail(ErrorFromStatus(id.status()));
+    ids_.push_back(*id);
+  }
+  if (!request.stream) return;
+  HttpResponse head{.content_type = "text/event-stream", .headers = headers_};
+  head.headers.emplace_back("cache-control", "no-cache");
+  head.headers.emplace_back("x-accel-buffering", "no");
+  ++services_.metrics.responses[head.status];
+  exchange_->StartStream(std::move(head));
+  head_sent_ = true;
+}
+
+void Generation::OnDelta(int prompt, Delta delta, Time now) {
+  if (done_) return;
+  const int n = request_.sampling.n;
+  SF_CHECK(delta.choice >= 0 && delta.choice < n);
+  Choice& choice = choices_[static_cast<size_t>(prompt * n + delta.choice)];
+  if (choice.finished) return;  // it ended at a stop string; this is the engine's echo of the abort
+  if (delta.finish == FinishReason::kError) {
+    return Fail(delta.error.ok() ? ErrorFromStatus(Internal("the engine failed")) : ErrorFromStatus(delta.error));
+  }
+  if (delta.finish == FinishReason::kAborted) {
+    return Fail(ErrorFromStatus(Status(StatusCode::kUnavailable, "the request was aborted by the server")));
+  }
+  ObserveTokens(choice, delta.tokens.size(), now);
+  const bool ends_with_stop_token = delta.finish == FinishReason::kStop && delta.stop_token.has_value();
+  for (size_t i = 0; i < delta.tokens.size() && !choice.decoder->stop_string(); ++i) {
+    ++choice.tokens;
+    // A token that ends the answer is counted, but is no part of its text.
+    if (!(ends_with_stop_token && i + 1 == delta.tokens.size())) TakeToken(prompt, choice, delta.tokens[i]);
+  }
+  if (const std::string* stop = choice.decoder->stop_string()) {
+    choice.news.stop_reason = *stop;
+    if (!delta.finish) services_.backend.AbortChoice(ids_[static_cast<size_t>(prompt)], delta.choice);
+    Finish(choice, FinishReason::kStop, now);
+  } else if (delta.finish) {
+    const auto& ids = request_.sampling.stop_token_ids;
+    if (delta.stop_token && std::find(ids.begin(), ids.end(), *delta.stop_token) != ids.end()) {
+      choice.news.stop_reason = *delta.stop_token;
+    }
+    Finish(choice, *delta.finish, now);
+  }
+  if (request_.stream) WriteChoice(choice);
+  EndIfFinished();
+}
+
+void Generation::ObserveTokens(Choice& choice, size_t tokens, Time now) {
+  if (tokens == 0) return;
+  Metrics& metrics = services_.metrics;
+  if (!first_token_seen_) {
+    first_token_seen_ = true;
+    metrics.time_to_first_token.Observe(Seconds(now - received_));
+  }
+  // Tokens that come together share the time since the ones before.
+  if (choice.tokens > 0) {
+    metrics.inter_token_latency.Observe(Seconds(now - choice.last_token) / static_cast<double>(tokens), tokens);
+  }
+  choice.last_token = now;
+}
+
+void Generation::TakeToken(int prompt, Choice& choice, const SampledToken& sampled) {
+  if (request_.sampling.logprobs >= 0) HoldLogprobs(prompt, choice, sampled);
+  ShowText(choice, choice.decoder->Push(sampled.token));
+}
+
+void Generation::HoldLogprobs(int prompt, Choice& choice, const SampledToken& sampled) {
+  const TextCodec& codec = services_.codec;
+  LogprobEntry entry{.token = codec.TokenBytes(sampled.token)};
+  if (sampled.logprobs) {
+    entry.logprob = sampled.logprobs->logprob;
+    for (const auto& [token, logprob] : sampled.logprobs->top) entry.top.emplace_back(codec.TokenBytes(token), logprob);
+  }
+  entry.text_offset = prompt_code_points_[static_cast<size_t>(prompt)] + choice.decoded_code_points;
+  const int64_t start = choice.decoded_bytes;
+  if (!(request_.skip_special_tokens && codec.IsSpecial(sampled.token))) {
+    choice.decoded_bytes += static_cast<int64_t>(entry.token.size());
+    choice.decoded_code_points += CountCodePoints(entry.token);
+  }
+  choice.held_logprobs.emplace_back(start, std::move(entry));
+}
+
+// A token's logprobs go out with the text that it begins: what a stop string cuts off never shows.
+void Generation::ReleaseLogprobs(Choice& choice, bool all) {
+  auto& held = choice.held_logprobs;
+  auto it = held.begin();
+  for (; it != held.end() && (all || it->first < choice.shown_bytes); ++it) {
+    choice.news.logprobs.push_back(std::move(it->second));
+  }
+  held.erase(held.begin(), it);
+}
+
+void Generation::ShowText(Choice& choice, std::string text) {
+  choice.shown_bytes += static_cast<int64_t>(text.size());
+  choice.news.text += text;
+  ReleaseLogprobs(choice, false);
+}
+
+void Generation::Finish(Choice& choice, FinishReason reason, Time now) {
+  ShowText(choice, choice.decoder->Finish());
+  // After a stop string the tokens of the text that was cut off stay unsaid.
+  ReleaseLogprobs(choice, choice.decoder->stop_string() == nullptr);
+  choice.held_logprobs.clear();
+  choice.finished = true;
+  choice.news.finish_reason = reason == FinishReason::kLength ? "length" : "stop";
+  Count(services_.metrics, reason == FinishReason::kLength ? Outcome::kLength : Outcome::kStop);
+  if (--unfinished_ == 0) services_.metrics.e2e_request_latency.Observe(Seconds(now - received_));
+}
+
+void Generation::WriteChoice(Choice& choice) {
+  ChoiceNews& news = choice.news;
+  if (choice.final_written || (news.text.empty() && news.logprobs.empty() && !choice.finished)) return;
+  if (exchange_->queued_bytes() > services_.coalesce_bytes) return DropIfTooSlow();
+  UsageField field = request_.include_usage ? UsageField::kNull : UsageField::kAbsent;
+  Usage usage;
+  if (request_.continuous_usage) {
+    field = UsageField::kPresent;
+    usage = {prompt_tokens_[static_cast<size_t>(news.index / request_.sampling.n)], choice.tokens};
+  }
+  Send(StreamChunk(head_, news, field, usage));
+  news.first = false;
+  news.text.clear();
+  news.logprobs.clear();
+  choice.final_written = choice.finished;
+}
+
+void Generation::DropIfTooSlow() {
+  int64_t held = exchange_->queued_bytes();
+  for (const Choice& choice : choices_) held += HeldBytes(choice.news);
+  if (held <= services_.output_bytes_max) return;
+  ++services_.metrics.slow_clients;
+  OnGone();
+  exchange_->Drop();
+}
+
+void Generation::OnWritable() {
+  if (done_ || !request_.stream) return;
+  for (Choice& choice : choices_) {
+    if (!done_) WriteChoice(choice);
+  }
+  EndIfFinished();
+}
+
+void Generation::EndIfFinished() {
+  if (done_ || unfinished_ > 0) return;
+  if (!request_.stream) {
+    std::vector<ChoiceNews> all;
+    for (Choice& choice : choices_) all.push_back(std::move(choice.news));
+    ++services_.metrics.responses[200];
+    exchange_->Respond({.body = FullAnswer(head_, all, TotalUsage()), .headers = headers_});
+  } else {
+    const bool held = std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return !c.final_written; });
+    if (held) return;  // OnWritable comes back
+    if (request_.include_usage) Send(UsageChunk(head_, TotalUsage()));
+    exchange_->Write("data: [DONE]\n\n");
+    exchange_->EndStream();
+  }
+  done_ = true;
+}
+
+void Generation::Send(const std::string& json) { exchange_->Write("data: " + json + "\n\n"); }
+
+Usage Generation::TotalUsage() const {
+  Usage usage;
+  for (const int64_t tokens : prompt_tokens_) usage.prompt_tokens += tokens;
+  for (const Choice& choice : choices_) usage.completion_tokens += choice.tokens;
+  return usage;
+}
+
+void Generation::AbortAll() {
+  const int n = request_.sampling.n;
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    const auto begin = choices_.begin() + static_cast<std::ptrdiff_t>(i) * n;
+    // Aborting what has ended would be a message for nothing.
+    if (std::any_of(begin, begin + n, [](const Choice& c) { return !c.finished; })) services_.backend.Abort(ids_[i]);
+  }
+  ids_.clear();
+}
+
+void Generation::OnGone() {
+  if (done_) return;
+  done_ = true;
+  AbortAll();
+  for (const Choice& choice : choices_) {
+    if (!choice.finished) Count(services_.metrics, Outcome::kAbort);
+  }
+}
+
+void Generation::Fail(const ApiError& error) {
+  if (done_) return;
+  done_ = true;
+  AbortAll();
+  for (const Choice& choice : choices_) {
+    if (!choice.finished && error.status >= 500) Count(services_.metrics, Outcome::kError);
+  }
+  if (head_sent_) {
+    Send(ErrorBody(error));
+    exchange_->Write("data: [DONE]\n\n");
+    exchange_->EndStream();
+    return;
+  }
+  HttpResponse response{.status = error.status, .body = ErrorBody(error), .headers = headers_};
+  if (error.status == 429) response.headers.emplace_back("retry-after", "1");
+  if (error.status == 503) response.headers.emplace_back("retry-after", "5");
+  ++services_.metrics.responses[error.status];
+  exchange_->Respond(std::move(response));
+}
+
+}  // namespace sixfold::gateway

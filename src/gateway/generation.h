@@ -1,0 +1,98 @@
+// One POST of a client from its acceptance to its last byte: prompts and n choices in, events or one answer out.
+// Turns Deltas into text, ends choices at stop strings, keeps what a slow client has not read bounded.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gateway/backend.h"
+#include "gateway/http_server.h"
+#include "gateway/metrics.h"
+#include "gateway/openai_format.h"
+#include "gateway/openai_schema.h"
+#include "gateway/text_codec.h"
+
+namespace sixfold::gateway {
+
+using Time = std::chrono::steady_clock::time_point;
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+// A prompt as the engine takes it.
+struct PreparedPrompt {
+  std::vector<TokenId> tokens;
+  int64_t code_points = 0;  // of its text, when logprobs of completions were asked for; offsets count from there
+};
+
+// What all generations share; everything outlives them.
+struct GenerationServices {
+  Backend& backend;
+  const TextCodec& codec;
+  Metrics& metrics;
+  int64_t output_bytes_max = 1 << 20;  // of a stream, queued or held; beyond it the client is dropped
+  int64_t coalesce_bytes = 32 << 10;   // queued beyond it: text is gathered into fewer events
+};
+
+// Thread rule: I/O thread only. Begin, OnDelta, OnWritable, OnGone and Fail may end it; then done() is true and nothing
+// of it runs in the backend any more.
+class Generation {
+ public:
+  // Makes the sink for prompt number `prompt`; what it is given comes back through OnDelta.
+  using SinkFactory = std::function<Backend::Sink(int prompt)>;
+
+  Generation(const GenerationServices& services, AnswerHead head, std::shared_ptr<Exchange> exchange, Headers headers,
+             Time received);
+
+  // Submits all prompts. What fails here is answered with its HTTP status; nothing of the stream is out yet.
+  void Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts, const SinkFactory& sinks);
+  void OnDelta(int prompt, Delta delta, Time now);
+  void OnWritable();
+  void OnGone();
+  // Answers with the error: an HTTP status before the first byte, an event after it.
+  void Fail(const ApiError& error);
+  bool done() const { return done_; }
+
+ private:
+  struct Choice {
+    std::unique_ptr<TextDecoder> decoder;
+    ChoiceNews news;                      // not yet written; everything so far when not streaming
+    std::vector<std::pair<int64_t, LogprobEntry>> held_logprobs;  // by the byte of the text where the token starts
+    int64_t decoded_bytes = 0, decoded_code_points = 0;           // of all tokens
+    int64_t shown_bytes = 0;                                      // of the text that left the decoder
+    int64_t tokens = 0;
+    Time last_token;
+    bool finished = false, final_written = false;
+  };
+
+  void TakeToken(int prompt, Choice& choice, const SampledToken& sampled);
+  void HoldLogprobs(int prompt, Choice& choice, const SampledToken& sampled);
+  void ReleaseLogprobs(Choice& choice, bool all);
+  void ShowText(Choice& choice, std::string text);
+  void Finish(Choice& choice, FinishReason reason, Time now);
+  void ObserveTokens(Choice& choice, size_t tokens, Time now);
+  void WriteChoice(Choice& choice);
+  void EndIfFinished();
+  void AbortAll();
+  void DropIfTooSlow();
+  void Send(const std::string& json);
+  Usage TotalUsage() const;
+
+  const GenerationServices& services_;
+  const AnswerHead head_;
+  const std::shared_ptr<Exchange> exchange_;
+  const Headers headers_;
+  const Time received_;
+
+  ApiRequest request_;                    // without prompts and messages, which are large
+  std::vector<int64_t> prompt_tokens_, prompt_code_points_;  // [prompts]
+  std::vector<RequestId> ids_;            // [prompts]
+  std::vector<Choice> choices_;           // [prompts * n]
+  bool head_sent_ = false, first_token_seen_ = false, done_ = false;
+  int unfinished_ = 0;
+};
+
+}  // namespace sixfold::gateway

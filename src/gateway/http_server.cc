@@ -1,0 +1,674 @@
+// The only file of the gateway that includes Boost (it costs most of a minute to compile).
+//
+// A connection is a state machine around one read that is always pending: its end of file is how a client that went
+// away is seen, whether its request is queued, running or streaming. Beast's parser is fed by hand for that reason.
+#include "gateway/http_server.h"
+
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio.hpp>
+#include <boost/beast/core/buffers_range.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/fields.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <ctime>
+#include <exception>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace sixfold::gateway {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using ErrorCode = boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+using Tcp = asio::ip::tcp;
+using Executor = asio::io_context::executor_type;  // concrete: any_io_executor costs an allocation an operation
+using Socket = asio::basic_stream_socket<Tcp, Executor>;
+using Acceptor = asio::basic_socket_acceptor<Tcp, Executor>;
+
+constexpr auto kSweepPeriod = std::chrono::milliseconds(200);
+constexpr auto kLingerTime = std::chrono::seconds(3);
+constexpr auto kFlushTime = std::chrono::seconds(1);  // output that is still queued when the server stops
+constexpr size_t kReadBytes = 16 << 10;
+constexpr int kRejectedConnections = 256;  // over max_connections: answered 503; beyond these closed without a word
+
+// Grows with the bytes that arrive; Beast's string_body reserves what content-length merely claims.
+struct GrowingBody {
+  using value_type = std::string;
+  class reader {
+   public:
+    template <bool is_request, class Fields>
+    reader(http::header<is_request, Fields>&, value_type& body) : body_(body) {}
+    void init(const boost::optional<std::uint64_t>&, ErrorCode& ec) { ec = {}; }
+    template <class Buffers>
+    size_t put(const Buffers& buffers, ErrorCode& ec) {
+      size_t total = 0;
+      for (const auto buffer : beast::buffers_range_ref(buffers)) {
+        body_.append(static_cast<const char*>(buffer.data()), buffer.size());
+        total += buffer.size();
+      }
+      ec = {};
+      return total;
+    }
+    void finish(ErrorCode& ec) { ec = {}; }
+
+   private:
+    value_type& body_;
+  };
+};
+using Parser = http::request_parser<GrowingBody>;
+
+const char* ReasonPhrase(int status) {
+  switch (status) {
+    case 200: return "OK";
+    case 204: return "No Content";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 413: return "Content Too Large";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 500: return "Internal Server Error";
+    case 503: return "Service Unavailable";
+    default: return "Unknown";
+  }
+}
+
+std::string HttpDate() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[40];
+  std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &utc);
+  return text;
+}
+
+enum class BodyFraming { kLength, kChunked, kUntilClose };
+
+std::string FormatHead(const HttpResponse& response, BodyFraming framing, bool keep_alive) {
+  std::string head = "HTTP/1.1 " + std::to_string(response.status) + " " + ReasonPhrase(response.status) + "\r\n";
+  head += "date: " + HttpDate() + "\r\n";
+  if (!response.content_type.empty()) head += "content-type: " + response.content_type + "\r\n";
+  if (framing == BodyFraming::kChunked) head += "transfer-encoding: chunked\r\n";
+  if (framing == BodyFraming::kLength && response.status != 204) {
+    head += "content-length: " + std::to_string(response.body.size()) + "\r\n";
+  }
+  head += keep_alive ? "connection: keep-alive\r\n" : "connection: close\r\n";
+  for (const auto& [name, value] : response.headers) head += name + ": " + value + "\r\n";
+  return head + "\r\n";
+}
+
+std::string HeaderValue(const http::fields& fields, std::string_view name, size_t bytes_max) {
+  const auto it = fields.find(boost::beast::string_view(name.data(), name.size()));
+  if (it == fields.end() || it->value().size() > bytes_max) return "";
+  return std::string(it->value().data(), it->value().size());
+}
+
+// A server stream's descriptors: one a connection. The soft limit is often 1,024.
+void RaiseDescriptorLimit(int connections) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = static_cast<rlim_t>(connections) + kRejectedConnections + 256;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(limit.rlim_max, wanted);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+class Connection;
+
+}  // namespace
+
+struct HttpServer::Impl {
+  explicit Impl(const HttpOptions& o)
+      : options(o), acceptor(io), signals(io), accept_retry(io), sweep(io), workers(std::max(1, o.workers)) {}
+
+  void Accept();
+  void WaitForSignal();
+  void Sweep();
+  void Remove(Connection* connection) { connections.erase(connection); }
+  void BeginStop();
+  void Run();
+
+  const HttpOptions options;
+  asio::io_context io{1};
+  std::optional<asio::executor_work_guard<Executor>> work{io.get_executor()};
+  Acceptor acceptor;
+  asio::signal_set signals;
+  asio::steady_timer accept_retry, sweep;
+  asio::thread_pool workers;
+  std::thread thread;
+  HttpHandler* handler = nullptr;
+  uint16_t port = 0;
+
+  // I/O thread only. shared_ptr: asio's pending operations hold a connection beyond its removal from here.
+  std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
+  std::unordered_set<std::shared_ptr<asio::steady_timer>> timers;  // of After
+  int64_t buffered_body_bytes = 0;
+  bool draining = false;
+  bool stopping = false;
+  Clock::time_point stop_deadline;
+  std::atomic<bool> joined{false};
+};
+
+namespace {
+
+// Thread rule: I/O thread only.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(HttpServer::Impl& server, Socket socket, bool rejected)
+      : server_(server), socket_(std::move(socket)), rejected_(rejected) {}
+
+  void Start() {
+    ErrorCode ec;
+    socket_.set_option(Tcp::no_delay(true), ec);
+    ResetParser();
+    deadline_ = Clock::now() + server_.options.header_timeout;
+    StartRead();
+  }
+
+  // Called every kSweepPeriod: what waits too long ends here.
+  void CheckTime(Clock::time_point now) {
+    if (queued_bytes() > 0 && now > write_deadline_) return Lose();
+    if (state_ == State::kHandling && read_paused_ && PeerHasClosed()) return Lose();
+    if (state_ == State::kHandling || now <= deadline_) return;
+    if (state_ == State::kReading && parser_started_) {
+      return Refuse(408, "the request did not arrive in time");
+    }
+    Close();
+  }
+  bool idle() const { return state_ != State::kHandling && queued_bytes() == 0; }
+  void Close();
+  void Lose();  // the client is gone: tell the handler, then close
+
+  // The part behind Exchange; `serial` names the request it was made for.
+  bool Current(uint64_t serial) const { return state_ == State::kHandling && serial == serial_ && !answered_; }
+  void Respond(HttpResponse response);
+  void StartStream(const HttpResponse& head);
+  void WriteStream(std::string_view bytes);
+  void EndStream();
+  int64_t queued_bytes() const { return static_cast<int64_t>(out_.size() + writing_.size() - written_); }
+  void SetCallbacks(std::function<void()> gone, std::function<void()> writable) {
+    gone_ = std::move(gone);
+    writable_ = std::move(writable);
+  }
+
+ private:
+  enum class State { kReading, kHandling, kLingering, kClosed };
+
+  void ResetParser();
+  void StartRead();
+  void OnRead(const ErrorCode& ec, size_t bytes);
+  void ParseInput();
+  void OnHeader();
+  void OnParseError(const ErrorCode& ec);
+  void Refuse(int status, const std::string& message);
+  void Dispatch();
+  void Append(std::string_view bytes);
+  void StartWrite();
+  void OnWritten(const ErrorCode& ec, size_t bytes);
+  void OnFlushed();
+  void Linger();
+  void ReleaseBody();
+  bool PeerHasClosed();
+
+  HttpServer::Impl& server_;
+  Socket socket_;
+  const bool rejected_;
+  State state_ = State::kReading;
+  Clock::time_point deadline_, write_deadline_;
+
+  beast::flat_buffer in_;
+  std::optional<Parser> parser_;
+  bool parser_started_ = false, header_seen_ = false;
+  bool reading_ = false, read_paused_ = false, peer_eof_ = false;
+  int64_t body_bytes_ = 0;  // counted in the server's buffered_body_bytes
+
+  uint64_t serial_ = 0;
+  bool keep_alive_ = true, http10_ = false, head_only_ = false;
+  bool answered_ = false;  // the whole answer is queued
+  bool chunked_ = false;
+  std::function<void()> gone_, writable_;
+
+  std::string out_, writing_;  // queued; handed to the socket
+  size_t written_ = 0;         // of writing_
+  bool write_pending_ = false;
+};
+
+class ConnectionExchange final : public Exchange {
+ public:
+  ConnectionExchange(std::shared_ptr<Connection> connection, uint64_t serial)
+      : connection_(std::move(connection)), serial_(serial) {}
+  void Respond(HttpResponse response) override {
+    if (connection_->Current(serial_)) connection_->Respond(std::move(response));
+  }
+  void StartStream(HttpResponse head) override {
+    if (connection_->Current(serial_)) connection_->StartStream(head);
+  }
+  void Write(std::string_view bytes) override {
+    if (connection_->Current(serial_)) connection_->WriteStream(bytes);
+  }
+  void EndStream() override {
+    if (connection_->Current(serial_)) connection_->EndStream();
+  }
+  void Drop() override {
+    if (connection_->Current(serial_)) connection_->Close();
+  }
+  int64_t queued_bytes() const override {
+    return connection_->Current(serial_) ? connection_->queued_bytes() : 0;
+  }
+  void SetCallbacks(std::function<void()> gone, std::function<void()> writable) override {
+    if (connection_->Current(serial_)) connection_->SetCallbacks(std::move(gone), std::move(writable));
+  }
+
+ private:
+  const std::shared_ptr<Connection> connection_;
+  const uint64_t serial_;
+};
+
+void Connection::ResetParser() {
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(server_.options.max_header_bytes));
+  parser_->body_limit(static_cast<uint64_t>(server_.options.max_body_bytes));
+  parser_started_ = header_seen_ = false;
+  state_ = State::kReading;
+}
+
+void Connection::StartRead() {
+  if (reading_ || peer_eof_ || state_ == State::kClosed) return;
+  read_paused_ = state_ == State::kHandling && static_cast<int64_t>(in_.size()) >= server_.options.max_pipelined_bytes;
+  if (read_paused_) return;
+  reading_ = true;
+  socket_.async_read_some(in_.prepare(kReadBytes), [self = shared_from_this()](const ErrorCode& ec, size_t bytes) {
+    self->reading_ = false;
+    if (self->state_ != State::kClosed) self->OnRead(ec, bytes);
+  });
+}
+
+void Connection::OnRead(const ErrorCode& ec, size_t bytes) {
+  if (ec) {
+    peer_eof_ = true;
+    // A peer that only shut down its sending side still gets an answer that is already complete.
+    if (state_ == State::kHandling && answered_ && ec == asio::error::eof) return;
+    return Lose();
+  }
+  in_.commit(bytes);
+  if (state_ == State::kReading) return ParseInput();
+  if (state_ == State::kLingering) in_.consume(in_.size());
+  StartRead();
+}
+
+void Connection::ParseInput() {
+  while (in_.size() > 0 && !parser_->is_done()) {
+    if (!parser_started_) {
+      parser_started_ = true;
+      deadline_ = Clock::now() + server_.options.header_timeout;
+    }
+    ErrorCode ec;
+    in_.consume(parser_->put(in_.data(), ec));
+    if (ec == http::error::need_more) break;
+    if (ec) return OnParseError(ec);
+    if (parser_->is_header_done() && !header_seen_) OnHeader();
+    const auto body = static_cast<int64_t>(parser_->get().body().size());
+    server_.buffered_body_bytes += body - body_bytes_;
+    body_bytes_ = body;
+    if (server_.buffered_body_bytes > server_.options.max_buffered_body_bytes) {
+      return Refuse(429, "too many request bodies are being held; try again");
+    }
+  }
+  if (parser_->is_done()) return Dispatch();
+  StartRead();
+}
+
+void Connection::OnHeader() {
+  header_seen_ = true;
+  deadline_ = Clock::now() + server_.options.body_timeout;
+  const auto& message = parser_->get();
+  http10_ = message.version() == 10;
+  const auto expect = message.find(http::field::expect);
+  if (expect != message.end() && beast::iequals(expect->value(), "100-continue") && !http10_ && !parser_->is_done()) {
+    Append("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+}
+
+void Connection::OnParseError(const ErrorCode& ec) {
+  if (ec == http::error::header_limit) {
+    return Refuse(431, "the header is larger than " + std::to_string(server_.options.max_header_bytes) + " bytes");
+  }
+  if (ec == http::error::body_limit) {
+    return Refuse(413, "the body is larger than the limit of " + std::to_string(server_.options.max_body_bytes) +
+                           " bytes (--max-body-bytes)");
+  }
+  if (ec == http::error::bad_version) return Refuse(400, "only HTTP/1.0 and HTTP/1.1 are served here");
+  Refuse(400, "not a valid HTTP/1.1 request: " + ec.message());
+}
+
+// Answers what never became a request, and closes.
+void Connection::Refuse(int status, const std::string& message) {
+  state_ = State::kHandling;
+  ++serial_;
+  answered_ = chunked_ = head_only_ = keep_alive_ = false;
+  gone_ = writable_ = nullptr;
+  HttpResponse response = server_.handler->OnProtocolError(status, message);
+  Respond(std::move(response));
+  in_.consume(in_.size());
+  StartRead();
+}
+
+void Connection::Dispatch() {
+  auto message = parser_->release();
+  keep_alive_ = message.keep_alive() && !server_.draining;
+  http10_ = message.version() == 10;
+  if (rejected_) return Refuse(503, "too many connections; try again");
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const std::string target(message.target());
+  const size_t query = target.find('?');
+  request.path = target.substr(0, query);
+  if (query != std::string::npos) request.query = target.substr(query + 1);
+  request.authorization = HeaderValue(message, "authorization", 4096);
+  request.request_id = HeaderValue(message, "x-request-id", 256);
+  request.body = std::move(message.body());
+  state_ = State::kHandling;
+  ++serial_;
+  head_only_ = request.method == "HEAD";
+  answered_ = chunked_ = false;
+  auto exchange = std::make_shared<ConnectionExchange>(shared_from_this(), serial_);
+  try {
+    server_.handler->OnRequest(exchange, std::move(request));
+  } catch (const std::exception& e) {  // out of memory, say: this request fails, the server stays
+    if (Current(serial_)) Respond(server_.handler->OnProtocolError(500, std::string("internal error: ") + e.what()));
+  }
+  if (state_ != State::kClosed) StartRead();
+}
+
+void Connection::Respond(HttpResponse response) {
+  if (chunked_) return Lose();  // the head of a stream is out: nothing else can be said
+  keep_alive_ = keep_alive_ && !server_.draining;
+  answered_ = true;
+  std::string bytes = FormatHead(response, BodyFraming::kLength, keep_alive_);
+  if (!head_only_) bytes += response.body;
+  Append(bytes);
+}
+
+void Connection::StartStream(const HttpResponse& head) {
+  chunked_ = !http10_;
+  keep_alive_ = keep_alive_ && chunked_ && !server_.draining;
+  Append(FormatHead(head, chunked_ ? BodyFraming::kChunked : BodyFraming::kUntilClose, keep_alive_));
+}
+
+void Connection::WriteStream(std::string_view bytes) {
+  if (bytes.empty()) return;
+  if (!chunked_) return Append(bytes);
+  char size[24];
+  const int length = std::snprintf(size, sizeof size, "%zx\r\n", bytes.size());
+  std::string chunk;
+  chunk.reserve(bytes.size() + 26);
+  chunk.append(size, static_cast<size_t>(length)).append(bytes).append("\r\n");
+  Append(chunk);
+}
+
+void Connection::EndStream() {
+  answered_ = true;
+  if (chunked_) return Append("0\r\n\r\n");
+  if (queued_bytes() == 0) OnFlushed();
+}
+
+void Connection::Append(std::string_view bytes) {
+  if (queued_bytes() == 0) write_deadline_ = Clock::now() + server_.options.write_timeout;
+  out_ += bytes;
+  if (!write_pending_) StartWrite();
+}
+
+void Connection::StartWrite() {
+  if (written_ == writing_.size()) {
+    writing_.clear();
+    written_ = 0;
+    std::swap(writing_, out_);
+    if (writing_.empty()) return OnFlushed();
+  }
+  write_pending_ = true;
+  socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
+                           [self = shared_from_this()](const ErrorCode& ec, size_t bytes) {
+                             self->write_pending_ = false;
+                             if (self->state_ != State::kClosed) self->OnWritten(ec, bytes);
+                           });
+}
+
+void Connection::OnWritten(const ErrorCode& ec, size_t bytes) {
+  if (ec) return Lose();
+  written_ += bytes;
+  write_deadline_ = Clock::now() + server_.options.write_timeout;
+  StartWrite();
+}
+
+// All output is with the socket: the next request of the connection may begin.
+void Connection::OnFlushed() {
+  if (state_ != State::kHandling) return;
+  if (!answered_) {
+    const auto writable = writable_;  // a copy: the call may end the exchange, which forgets writable_
+    if (writable) writable();
+    return;
+  }
+  gone_ = writable_ = nullptr;
+  ReleaseBody();
+  if (!keep_alive_ || server_.stopping) return Linger();
+  if (peer_eof_) return Close();
+  ResetParser();
+  deadline_ = Clock::now() + server_.options.idle_timeout;
+  ParseInput();
+}
+
+// Closing while unread input is in the socket would reset it, and the client might never see the answer: what it still
+// sends is thrown away for a while.
+void Connection::Linger() {
+  ErrorCode ec;
+  socket_.shutdown(Socket::shutdown_send, ec);
+  if (peer_eof_ || ec) return Close();
+  state_ = State::kLingering;
+  deadline_ = Clock::now() + kLingerTime;
+  in_.consume(in_.size());
+  StartRead();
+}
+
+void Connection::ReleaseBody() {
+  server_.buffered_body_bytes -= body_bytes_;
+  body_bytes_ = 0;
+}
+
+void Connection::Lose() {
+  auto gone = std::move(gone_);
+  const bool unanswered = state_ == State::kHandling && !answered_;
+  Close();
+  if (unanswered && gone) gone();
+}
+
+void Connection::Close() {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  ReleaseBody();
+  gone_ = writable_ = nullptr;
+  ErrorCode ec;
+  socket_.close(ec);
+  server_.Remove(this);
+}
+
+// With the read paused the end of file cannot be read; the kernel still knows it.
+bool Connection::PeerHasClosed() {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;
+  return info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_CLOSE;
+}
+
+}  // namespace
+
+void HttpServer::Impl::Accept() {
+  acceptor.async_accept(io.get_executor(), [this](const ErrorCode& ec, Socket socket) {
+    if (!acceptor.is_open() || stopping) return;
+    if (ec) {  // out of descriptors, say: wait for some to come back
+      accept_retry.expires_after(std::chrono::milliseconds(100));
+      accept_retry.async_wait([this](const ErrorCode& error) {
+        if (!error && acceptor.is_open()) Accept();
+      });
+      return;
+    }
+    const int open = static_cast<int>(connections.size());
+    if (open < options.max_connections + kRejectedConnections) {
+      auto connection = std::make_shared<Connection>(*this, std::move(socket), open >= options.max_connections);
+      connections.emplace(connection.get(), connection);
+      connection->Start();
+    }
+    Accept();
+  });
+}
+
+void HttpServer::Impl::WaitForSignal() {
+  signals.async_wait([this](const ErrorCode& ec, int) {
+    if (ec) return;
+    handler->OnSignal();
+    WaitForSignal();
+  });
+}
+
+void HttpServer::Impl::Sweep() {
+  sweep.expires_after(kSweepPeriod);
+  sweep.async_wait([this](const ErrorCode& ec) {
+    if (ec) return;
+    const auto now = Clock::now();
+    std::vector<std::shared_ptr<Connection>> all;
+    for (const auto& [_, connection] : connections) all.push_back(connection);
+    for (const auto& connection : all) {
+      if (stopping && (connection->idle() || now > stop_deadline)) {
+        connection->Close();
+      } else {
+        connection->CheckTime(now);
+      }
+    }
+    if (stopping && connections.empty()) return;
+    Sweep();
+  });
+}
+
+void HttpServer::Impl::Run() {
+  while (true) {
+    try {
+      io.run();
+      return;
+    } catch (const std::exception&) {
+      // A handler that ran out of memory loses its own work; the others go on.
+    }
+  }
+}
+
+void HttpServer::Impl::BeginStop() {
+  if (stopping) return;
+  stopping = true;
+  stop_deadline = Clock::now() + kFlushTime;
+  ErrorCode ec;
+  acceptor.close(ec);
+  signals.cancel(ec);
+  accept_retry.cancel();
+  for (const auto& timer : timers) timer->cancel();
+  work.reset();
+  std::vector<std::shared_ptr<Connection>> all;
+  for (const auto& [_, connection] : connections) all.push_back(connection);
+  for (const auto& connection : all) {
+    if (connection->idle()) connection->Close();
+  }
+  if (connections.empty()) sweep.cancel();
+}
+
+HttpServer::HttpServer() = default;
+
+HttpServer::~HttpServer() {
+  if (!impl_) return;
+  Stop();
+  Join();
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& options) {
+  std::unique_ptr<HttpServer> server(new HttpServer());
+  try {
+    server->impl_ = std::make_unique<Impl>(options);
+    Impl& impl = *server->impl_;
+    const std::string where = options.host + ":" + std::to_string(options.port);
+    ErrorCode ec;
+    Tcp::resolver resolver(impl.io);
+    const auto found = resolver.resolve(options.host, std::to_string(options.port), Tcp::resolver::passive, ec);
+    if (ec || found.empty()) {
+      return InvalidArgument("host '" + options.host + "' cannot be resolved: " + ec.message());
+    }
+    const Tcp::endpoint endpoint = found.begin()->endpoint();
+    impl.acceptor.open(endpoint.protocol(), ec);
+    if (!ec) impl.acceptor.set_option(Acceptor::reuse_address(true), ec);
+    if (!ec) impl.acceptor.bind(endpoint, ec);
+    if (!ec) impl.acceptor.listen(4096, ec);
+    if (ec == asio::error::address_in_use) {
+      return Status(StatusCode::kUnavailable,
+                    where + " is in use by another program; stop it, or choose another port with --port " +
+                        std::to_string(options.port + 1) + " (0: any free one)");
+    }
+    if (ec) return InvalidArgument("cannot listen on " + where + ": " + ec.message());
+    impl.port = impl.acceptor.local_endpoint().port();
+  } catch (const std::exception& e) {
+    return Internal(std::string("cannot start the HTTP server: ") + e.what());
+  }
+  return server;
+}
+
+uint16_t HttpServer::port() const { return impl_->port; }
+
+void HttpServer::Start(HttpHandler& handler) {
+  impl_->handler = &handler;
+  RaiseDescriptorLimit(impl_->options.max_connections);
+  if (impl_->options.handle_signals) {
+    ErrorCode ec;
+    impl_->signals.add(SIGINT, ec);
+    impl_->signals.add(SIGTERM, ec);
+    impl_->WaitForSignal();
+  }
+  impl_->Accept();
+  impl_->Sweep();
+  impl_->thread = std::thread([impl = impl_.get()] { impl->Run(); });
+}
+
+void HttpServer::Post(std::function<void()> work) { asio::post(impl_->io, std::move(work)); }
+
+void HttpServer::RunOnWorker(std::function<void()> work) { asio::post(impl_->workers, std::move(work)); }
+
+void HttpServer::After(std::chrono::milliseconds delay, std::function<void()> work) {
+  if (impl_->stopping) return;
+  auto timer = std::make_shared<asio::steady_timer>(impl_->io, delay);
+  impl_->timers.insert(timer);
+  timer->async_wait([impl = impl_.get(), timer, work = std::move(work)](const ErrorCode& ec) {
+    impl->timers.erase(timer);
+    if (!ec) work();
+  });
+}
+
+void HttpServer::SetDraining() { impl_->draining = true; }
+int HttpServer::connections() const { return static_cast<int>(impl_->connections.size()); }
+
+void HttpServer::Stop() {
+  asio::post(impl_->io, [impl = impl_.get()] { impl->BeginStop(); });
+}
+
+void HttpServer::Join() {
+  if (impl_->joined.exchange(true)) return;
+  if (impl_->thread.joinable()) impl_->thread.join();
+  impl_->workers.stop();
+  impl_->workers.join();
+}
+
+}  // namespace sixfold::gateway

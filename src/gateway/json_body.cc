@@ -1,0 +1,465 @@
+#include "gateway/json_body.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace sixfold::gateway {
+namespace {
+
+using Json = nlohmann::json;
+
+// nlohmann's parser and destructor do not recurse, its writer does: the depth is bounded before anything is built.
+bool TooDeep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > JsonBody::kMaxDepth) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// For messages: short, and without walking a large value.
+std::string Show(const Json& value) {
+  constexpr size_t kShownMax = 60;
+  if (value.is_array()) return "an array of " + std::to_string(value.size());
+  if (value.is_object()) return "an object";
+  std::string text;
+  if (value.is_string() && value.get_ref<const std::string&>().size() > kShownMax) {
+    return "a string of " + std::to_string(value.get_ref<const std::string&>().size()) + " bytes";
+  }
+  return Dump(value);
+}
+
+// Integers, and floats that are one (16.0). Bools are not numbers here.
+std::optional<int64_t> AsInt(const Json& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number_float()) {
+    const auto number = value.get<double>();
+    if (std::abs(number) <= 9007199254740992.0 && number == std::floor(number)) return static_cast<int64_t>(number);
+  }
+  return std::nullopt;
+}
+
+std::string ShowNumber(double value) { return Dump(Json(value)); }
+
+std::string RangeText(const IntRange& range) {
+  if (range.high == std::numeric_limits<int64_t>::max()) return "an integer of at least " + std::to_string(range.low);
+  return "an integer in [" + std::to_string(range.low) + ", " + std::to_string(range.high) + "]";
+}
+
+std::string RangeText(const NumberRange& range) {
+  const char* open = range.low_end == NumberRange::Low::kExcluded ? "(" : "[";
+  return std::string("a number in ") + open + ShowNumber(range.low) + ", " + ShowNumber(range.high) + "]";
+}
+
+bool InRange(double value, const NumberRange& range) {
+  const bool above = range.low_end == NumberRange::Low::kExcluded ? value > range.low : value >= range.low;
+  return above && value <= range.high;
+}
+
+}  // namespace
+
+struct JsonBody::Impl {
+  Json object = Json::object();
+
+  // nullptr: absent or null.
+  const Json* Find(const char* field) const {
+    const auto it = object.find(field);
+    return it == object.end() || it->is_null() ? nullptr : &*it;
+  }
+};
+
+JsonBody::~JsonBody() = default;
+
+JsonBody::JsonBody(std::string_view text) : impl_(std::make_unique<Impl>()) {
+  if (TooDeep(text)) {
+    Fail("", "invalid_json", "the body is nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    return;
+  }
+  try {
+    Json parsed = Json::parse(text.begin(), text.end());
+    if (!parsed.is_object()) {
+      Fail("", "invalid_json", "the body must be a JSON object, got " + Show(parsed));
+      return;
+    }
+    impl_->object = std::move(parsed);
+  } catch (const Json::exception& e) {
+    const std::string what = e.what();
+    const size_t bracket = what.find("] ");
+    Fail("", "invalid_json", "the body is not valid JSON: " + what.substr(bracket == std::string::npos ? 0 : bracket + 2));
+  }
+}
+
+void JsonBody::Fail(const std::string& field, const std::string& code, const std::string& message) {
+  if (!error_) error_ = ApiError{.message = message, .param = field, .code = code};
+}
+
+namespace {
+
+void Refuse(JsonBody& body, const std::string& field, const std::string& expected, const Json& got) {
+  body.Fail(field, "invalid_value", "'" + field + "' must be " + expected + ", got " + Show(got));
+}
+
+void WrongType(JsonBody& body, const std::string& field, const std::string& expected, const Json& got) {
+  body.Fail(field, "invalid_type", "'" + field + "' must be " + expected + ", got " + Show(got));
+}
+
+// An array of token ids, checked; false when it is not one.
+bool ReadTokenIds(JsonBody& body, const std::string& field, const Json& value, int64_t vocab,
+                  std::vector<TokenId>& ids) {
+  const IntRange range{0, vocab - 1};
+  if (!value.is_array()) {
+    WrongType(body, field, "an array of token ids", value);
+    return false;
+  }
+  ids.reserve(value.size());
+  for (const Json& item : value) {
+    const auto id = AsInt(item);
+    if (!id) {
+      WrongType(body, field, "an array of token ids, each " + RangeText(range), item);
+      return false;
+    }
+    if (*id < range.low || *id > range.high) {
+      Refuse(body, field, "an array of token ids, each " + RangeText(range), item);
+      return false;
+    }
+    ids.push_back(static_cast<TokenId>(*id));
+  }
+  return true;
+}
+
+}  // namespace
+
+bool JsonBody::Given(const char* field) const { return impl_->Find(field) != nullptr; }
+
+bool JsonBody::Bool(const char* field, bool otherwise) {
+  const Json* value = impl_->Find(field);
+  if (!value) return otherwise;
+  if (value->is_boolean()) return value->get<bool>();
+  WrongType(*this, field, "true or false", *value);
+  return otherwise;
+}
+
+std::optional<int64_t> JsonBody::Int(const char* field, IntRange range) {
+  const Json* value = impl_->Find(field);
+  if (!value) return std::nullopt;
+  const auto number = AsInt(*value);
+  if (number && *number >= range.low && *number <= range.high) return number;
+  number || value->is_number() ? Refuse(*this, field, RangeText(range), *value)
+                               : WrongType(*this, field, RangeText(range), *value);
+  return std::nullopt;
+}
+
+std::optional<uint64_t> JsonBody::Seed(const char* field) {
+  const Json* value = impl_->Find(field);
+  if (!value) return std::nullopt;
+  if (value->is_number_unsigned()) return value->get<uint64_t>();
+  if (const auto number = AsInt(*value)) return static_cast<uint64_t>(*number);
+  WrongType(*this, field, "a 64-bit integer", *value);
+  return std::nullopt;
+}
+
+double JsonBody::Number(const char* field, NumberRange range, double otherwise) {
+  const Json* value = impl_->Find(field);
+  if (!value) return otherwise;
+  if (!value->is_number()) {
+    WrongType(*this, field, RangeText(range), *value);
+    return otherwise;
+  }
+  const auto number = value->get<double>();
+  if (InRange(number, range)) return number;
+  Refuse(*this, field, RangeText(range), *value);
+  return otherwise;
+}
+
+std::string JsonBody::String(const char* field, const std::string& otherwise) {
+  const Json* value = impl_->Find(field);
+  if (!value) return otherwise;
+  if (value->is_string()) return value->get<std::string>();
+  WrongType(*this, field, "a string", *value);
+  return otherwise;
+}
+
+std::vector<std::string> JsonBody::StringOrList(const char* field, size_t count_max, size_t bytes_max) {
+  const Json* value = impl_->Find(field);
+  if (!value) return {};
+  const std::string expected = "a string or an array of at most " + std::to_string(count_max) +
+                               " strings, each of 1 to " + std::to_string(bytes_max) + " bytes";
+  std::vector<std::string> texts;
+  if (value->is_string()) {
+    texts.push_back(value->get<std::string>());
+  } else if (value->is_array() && value->size() <= count_max) {
+    for (const Json& item : *value) {
+      if (!item.is_string()) {
+        WrongType(*this, field, expected, item);
+        return {};
+      }
+      texts.push_back(item.get<std::string>());
+    }
+  } else {
+    value->is_array() ? Refuse(*this, field, expected, *value) : WrongType(*this, field, expected, *value);
+  }
+  for (const std::string& text : texts) {
+    if (text.empty() || text.size() > bytes_max) Refuse(*this, field, expected, Json(text));
+  }
+  return texts;
+}
+
+std::vector<TokenId> JsonBody::TokenIds(const char* field, int64_t vocab, size_t count_max) {
+  const Json* value = impl_->Find(field);
+  std::vector<TokenId> ids;
+  if (!value) return ids;
+  if (value->is_array() && value->size() > count_max) {
+    Refuse(*this, field, "an array of at most " + std::to_string(count_max) + " token ids", *value);
+    return ids;
+  }
+  ReadTokenIds(*this, field, *value, vocab, ids);
+  return ids;
+}
+
+std::map<TokenId, double> JsonBody::TokenBias(const char* field, int64_t vocab, NumberRange range) {
+  const Json* value = impl_->Find(field);
+  std::map<TokenId, double> bias;
+  if (!value) return bias;
+  const std::string expected = "an object from token id in [0, " + std::to_string(vocab - 1) + "] to " +
+                               RangeText(range);
+  if (!value->is_object()) {
+    WrongType(*this, field, expected, *value);
+    return bias;
+  }
+  for (const auto& [key, item] : value->items()) {
+    int64_t id = -1;
+    if (!key.empty() && key.size() <= 10 && key.find_first_not_of("0123456789") == std::string::npos) {
+      id = std::stoll(key);
+    }
+    if (id < 0 || id >= vocab) {
+      Refuse(*this, field, expected, Json(key));
+    } else if (!item.is_number()) {
+      WrongType(*this, field, expected, item);
+    } else if (!InRange(item.get<double>(), range)) {
+      Refuse(*this, field, expected, item);
+    } else {
+      bias[static_cast<TokenId>(id)] = item.get<double>();
+    }
+    if (error_) return bias;
+  }
+  return bias;
+}
+
+std::vector<PromptInput> JsonBody::Prompts(const char* field, int64_t vocab, size_t count_max) {
+  const std::string expected = "a string, an array of strings, an array of token ids, or an array of such arrays";
+  const Json* value = impl_->Find(field);
+  std::vector<PromptInput> prompts;
+  if (!value) {
+    Fail(field, "missing_required_parameter", std::string("'") + field + "' is required: " + expected);
+    return prompts;
+  }
+  if (value->is_string()) return {value->get<std::string>()};
+  if (!value->is_array()) {
+    WrongType(*this, field, expected, *value);
+    return prompts;
+  }
+  if (value->empty()) {
+    Refuse(*this, field, expected + ", not empty", *value);
+    return prompts;
+  }
+  const bool flat_ids = value->front().is_number();
+  if (flat_ids) {
+    std::vector<TokenId> ids;
+    ReadTokenIds(*this, field, *value, vocab, ids);
+    return {std::move(ids)};
+  }
+  if (value->size() > count_max) {
+    Refuse(*this, field, "at most " + std::to_string(count_max) + " prompts", *value);
+    return prompts;
+  }
+  const bool texts = value->front().is_string();
+  for (const Json& item : *value) {
+    if (texts && item.is_string()) {
+      prompts.emplace_back(item.get<std::string>());
+    } else if (!texts && item.is_array()) {
+      std::vector<TokenId> ids;
+      if (!ReadTokenIds(*this, field, item, vocab, ids)) return prompts;
+      prompts.emplace_back(std::move(ids));
+    } else {
+      WrongType(*this, field, expected, item);
+      return prompts;
+    }
+  }
+  return prompts;
+}
+
+namespace {
+
+// One message's content as text. Parts other than text are refused by name.
+std::string ContentText(JsonBody& body, const std::string& where, const Json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) {
+    WrongType(body, where, "a string, an array of text parts, or null", content);
+    return "";
+  }
+  std::string text;
+  bool first = true;
+  for (const Json& part : content) {
+    if (part.is_object() && part.contains("type") && part["type"].is_string() &&
+        part["type"].get_ref<const std::string&>() != "text") {
+      body.Fail(where, "unsupported_parameter",
+                "'" + where + "' has a part of type " + Show(part["type"]) + "; this model takes text only");
+      return "";
+    }
+    if (!part.is_object() || !part.contains("text") || !part["text"].is_string() || !part.contains("type")) {
+      WrongType(body, where, "text parts {\"type\": \"text\", \"text\": string}", part);
+      return "";
+    }
+    if (!first) text += '\n';
+    first = false;
+    text += part["text"].get_ref<const std::string&>();
+  }
+  return text;
+}
+
+// Templates take arguments as objects, clients send them as JSON text. The text goes in as it is: its order of keys
+// is part of what the model once wrote.
+std::string ToolCallsJson(const Json& calls) {
+  std::string out = "[";
+  for (const Json& call : calls) {
+    if (out.size() > 1) out += ',';
+    const bool has_text = call.is_object() && call.contains("function") && call["function"].is_object() &&
+                          call["function"].contains("arguments") && call["function"]["arguments"].is_string();
+    const std::string text = has_text ? call["function"]["arguments"].get<std::string>() : "";
+    if (!has_text || TooDeep(text) || !Json::accept(text) || !Json::parse(text).is_object()) {
+      out += Dump(call);
+      continue;
+    }
+    Json function = call["function"];
+    function.erase("arguments");
+    Json rest = call;
+    rest.erase("function");
+    std::string head = Dump(rest);
+    head.pop_back();
+    if (head.size() > 1) head += ',';
+    std::string inner = Dump(function);
+    inner.pop_back();
+    if (inner.size() > 1) inner += ',';
+    out += head + "\"function\":" + inner + "\"arguments\":" + text + "}}";
+  }
+  return out + "]";
+}
+
+std::string MessageJson(JsonBody& body, const std::string& where, const Json& message) {
+  constexpr const char* kRoles = "one of system, developer, user, assistant, tool, function";
+  if (!message.is_object()) {
+    WrongType(body, where, "an object with role and content", message);
+    return "";
+  }
+  const auto role = message.find("role");
+  if (role == message.end() || !role->is_string()) {
+    WrongType(body, where + ".role", kRoles, role == message.end() ? Json() : *role);
+    return "";
+  }
+  const auto& name = role->get_ref<const std::string&>();
+  if (name != "system" && name != "developer" && name != "user" && name != "assistant" && name != "tool" &&
+      name != "function") {
+    Refuse(body, where + ".role", kRoles, *role);
+    return "";
+  }
+  Json out = message;
+  if (name == "developer") out["role"] = "system";
+  const auto calls = message.find("tool_calls");
+  const bool has_calls = calls != message.end() && !calls->is_null() && !(calls->is_array() && calls->empty());
+  if (has_calls && !calls->is_array()) {
+    WrongType(body, where + ".tool_calls", "an array", *calls);
+    return "";
+  }
+  const auto content = message.find("content");
+  if (content != message.end() && !content->is_null()) {
+    out["content"] = ContentText(body, where + ".content", *content);
+  } else if (has_calls || (message.contains("function_call") && !message["function_call"].is_null())) {
+    out["content"] = nullptr;
+  } else if (content == message.end() && name != "assistant") {
+    body.Fail(where + ".content", "missing_required_parameter", "'" + where + ".content' is required");
+    return "";
+  } else {
+    out["content"] = "";
+  }
+  out.erase("tool_calls");
+  std::string text = Dump(out);
+  if (has_calls) {
+    text.pop_back();
+    text += ",\"tool_calls\":" + ToolCallsJson(*calls) + "}";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string JsonBody::Messages(const char* field) {
+  const Json* value = impl_->Find(field);
+  if (!value) {
+    Fail(field, "missing_required_parameter", std::string("'") + field + "' is required: an array of messages");
+    return "[]";
+  }
+  if (!value->is_array() || value->empty()) {
+    value->is_array() ? Refuse(*this, field, "an array of at least one message", *value)
+                      : WrongType(*this, field, "an array of messages", *value);
+    return "[]";
+  }
+  std::string out = "[";
+  for (size_t i = 0; i < value->size() && !error_; ++i) {
+    if (i > 0) out += ',';
+    out += MessageJson(*this, std::string(field) + "[" + std::to_string(i) + "]", (*value)[i]);
+  }
+  return out + "]";
+}
+
+std::string JsonBody::ObjectWith(const char* field, const std::string& extra) {
+  const Json* value = impl_->Find(field);
+  if (value && !value->is_object()) {
+    WrongType(*this, field, "an object", *value);
+    value = nullptr;
+  }
+  std::string text = value ? Dump(*value) : "{}";
+  if (extra.empty()) return text;
+  text.pop_back();
+  if (text.size() > 1) text += ',';
+  return text + extra + "}";
+}
+
+bool JsonBody::MemberBool(const char* field, const char* member) {
+  const Json* value = impl_->Find(field);
+  if (!value) return false;
+  if (!value->is_object()) {
+    WrongType(*this, field, "an object", *value);
+    return false;
+  }
+  const auto it = value->find(member);
+  if (it == value->end() || it->is_null()) return false;
+  if (it->is_boolean()) return it->get<bool>();
+  WrongType(*this, std::string(field) + "." + member, "true or false", *it);
+  return false;
+}
+
+bool JsonBody::IsOneOf(const char* field, const char* json_text, const char* other_text) const {
+  const Json* value = impl_->Find(field);
+  if (!value) return true;
+  return (json_text && *value == Json::parse(json_text)) || (other_text && *value == Json::parse(other_text));
+}
+
+}  // namespace sixfold::gateway

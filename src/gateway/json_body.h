@@ -1,0 +1,71 @@
+// Reads the fields of a JSON object that came over the wire, each with its type and range. The first thing that is
+// wrong is kept as an ApiError naming field, range and what was got; later reads then return their defaults.
+// An absent field and null both mean the default. Pure: no I/O, no state beyond the object.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "gateway/api_error.h"
+
+namespace sixfold::gateway {
+
+struct IntRange {
+  int64_t low = 0;
+  int64_t high = std::numeric_limits<int64_t>::max();
+};
+
+struct NumberRange {
+  double low = 0, high = 0;
+  enum class Low : uint8_t { kIncluded, kExcluded } low_end = Low::kIncluded;
+};
+
+// A prompt as text or as token ids.
+using PromptInput = std::variant<std::string, std::vector<TokenId>>;
+
+class JsonBody {
+ public:
+  // Refuses what is not JSON, not UTF-8 (a lone surrogate's escape included), not an object, or nested deeper than
+  // kMaxDepth. Of equal keys the last one counts, as in Python.
+  static constexpr int kMaxDepth = 100;
+  explicit JsonBody(std::string_view text);
+  ~JsonBody();
+
+  const std::optional<ApiError>& error() const { return error_; }
+  void Fail(const std::string& field, const std::string& code, const std::string& message);
+
+  bool Given(const char* field) const;  // present and not null
+  bool Bool(const char* field, bool otherwise);
+  std::optional<int64_t> Int(const char* field, IntRange range);
+  std::optional<uint64_t> Seed(const char* field);  // any 64-bit integer; negative ones wrap
+  double Number(const char* field, NumberRange range, double otherwise);
+  std::string String(const char* field, const std::string& otherwise);
+  std::vector<std::string> StringOrList(const char* field, size_t count_max, size_t bytes_max);
+  std::vector<TokenId> TokenIds(const char* field, int64_t vocab, size_t count_max);
+  std::map<TokenId, double> TokenBias(const char* field, int64_t vocab, NumberRange range);
+  std::vector<PromptInput> Prompts(const char* field, int64_t vocab, size_t count_max);
+  // `messages` as the chat template takes them, in JSON: text parts joined by line breaks, role developer as system,
+  // null content as "" unless the message calls tools, arguments of tool calls as objects.
+  std::string Messages(const char* field);
+  // The object under `field` as JSON with `extra` (members without braces) put last; "{…}" in any case.
+  std::string ObjectWith(const char* field, const std::string& extra);
+  // Bool of a member of an object field; false when the object is absent.
+  bool MemberBool(const char* field, const char* member);
+  // Whether the field is absent, null, or equal to one of the JSON texts (nullptr: no text).
+  bool IsOneOf(const char* field, const char* json_text, const char* other_text = nullptr) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  std::optional<ApiError> error_;
+};
+
+}  // namespace sixfold::gateway

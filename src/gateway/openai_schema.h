@@ -1,0 +1,50 @@
+// Bodies of POST /v1/chat/completions and /v1/completions: what may be asked, and the refusals.
+// A pure function of the text, so that it is fuzzed and tested without a server.
+// Source: OpenAI API reference (chat, completions) and vLLM's additional sampling fields.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/request.h"
+#include "gateway/api_error.h"
+#include "gateway/json_body.h"
+#include "model/config.h"
+
+namespace sixfold::gateway {
+
+enum class Endpoint : uint8_t { kChat, kCompletions };
+
+struct SchemaOptions {
+  int64_t vocab = 0;              // token ids are below it
+  GenerationDefaults defaults;    // of the model's generation_config.json
+};
+
+constexpr int kChoicesMax = 1024;        // prompts of a request times n
+constexpr size_t kStopStringsMax = 16;
+constexpr size_t kStopStringBytesMax = 1024;
+
+struct ApiRequest {
+  Endpoint endpoint = Endpoint::kChat;
+  std::string model;                     // "": the served one
+  std::string messages_json;             // chat
+  std::string template_kwargs_json;      // chat; an object
+  bool add_generation_prompt = true;     // chat
+  std::vector<PromptInput> prompts;      // completions; at least one
+  bool add_special_tokens = true;        // completions, text prompts
+  SamplingParams sampling;
+  bool max_tokens_given = false;         // else sampling.max_tokens is what the context leaves (chat)
+  std::vector<std::string> stop;
+  bool skip_special_tokens = true;
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+};
+
+std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
+                                                   const SchemaOptions& options);
+
+}  // namespace sixfold::gateway

@@ -1,0 +1,346 @@
+#include "gateway/server.h"
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "gateway/delta_inbox.h"
+#include "gateway/generation.h"
+#include "gateway/json_writer.h"
+#include "gateway/metrics.h"
+#include "gateway/openai_format.h"
+#include "gateway/prepare.h"
+
+namespace sixfold::gateway {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Route : uint8_t { kChat, kCompletions, kModels, kModel, kHealth, kMetrics, kVersion, kUnknown };
+
+constexpr std::string_view kModelPrefixes[] = {"/v1/models/", "/models/"};
+
+Route RouteOf(const std::string& path) {
+  if (path == "/v1/chat/completions") return Route::kChat;
+  if (path == "/v1/completions") return Route::kCompletions;
+  if (path == "/v1/models" || path == "/models") return Route::kModels;
+  if (path == "/health") return Route::kHealth;
+  if (path == "/metrics") return Route::kMetrics;
+  if (path == "/version") return Route::kVersion;
+  for (const std::string_view prefix : kModelPrefixes) {
+    if (path.starts_with(prefix)) return Route::kModel;
+  }
+  return Route::kUnknown;
+}
+
+bool IsPost(Route route) { return route == Route::kChat || route == Route::kCompletions; }
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::string PercentDecode(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
+    const int low = high >= 0 ? HexDigit(text[i + 2]) : -1;
+    if (low >= 0) {
+      out += static_cast<char>(high * 16 + low);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+// Takes the same time for every wrong key of one length.
+bool EqualSecrets(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() != b.size();
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+bool HasKey(const std::string& authorization, const std::string& key) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() < kScheme.size()) return false;
+  const bool bearer = std::equal(kScheme.begin(), kScheme.end(), authorization.begin(), [](char a, char b) {
+    return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b);
+  });
+  return bearer && EqualSecrets(std::string_view(authorization).substr(kScheme.size()), key);
+}
+
+int64_t LongestToken(const TextCodec& codec, int64_t vocab) {
+  size_t longest = 0;
+  for (int64_t id = 0; id < vocab; ++id) longest = std::max(longest, codec.TokenBytes(static_cast<TokenId>(id)).size());
+  return static_cast<int64_t>(longest);
+}
+
+ApiError ShuttingDown() {
+  return ErrorFromStatus(Status(StatusCode::kUnavailable, "the server is shutting down; try another or later"));
+}
+
+}  // namespace
+
+// Thread rule: everything but the inbox and `prepare` belongs to the I/O thread once Start has returned.
+struct Server::Impl final : HttpHandler {
+  Impl(ServerOptions o, Backend& b, const TextCodec& c)
+      : options(std::move(o)), backend(b), codec(c),
+        services{.backend = b, .codec = c, .metrics = metrics, .output_bytes_max = options.output_bytes_max} {}
+
+  void OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest request) override;
+  HttpResponse OnProtocolError(int status, const std::string& message) override;
+  void OnSignal() override;
+
+  Headers CommonHeaders(const std::string& request_id) const;
+  void Answer(Exchange& exchange, HttpResponse response, const Headers& headers);
+  void AnswerError(Exchange& exchange, const ApiError& error, const Headers& headers);
+  void AnswerPreflight(Exchange& exchange, const Headers& headers);
+  void AnswerGet(Exchange& exchange, Route route, const HttpRequest& request, const Headers& headers);
+  void StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint, HttpRequest request);
+  void OnPrepared(uint64_t key, std::variant<Prepared, ApiError> result);
+  void TakeDeltas();
+  template <typename Call>
+  void With(uint64_t key, Call call);
+  void AbortEverything();
+  std::string NewId(const char* prefix);
+
+  const ServerOptions options;
+  Backend& backend;
+  const TextCodec& codec;
+  PrepareOptions prepare;
+  ModelCard card;
+  Metrics metrics;
+  const GenerationServices services;
+  std::unordered_map<uint64_t, std::unique_ptr<Generation>> generations;
+  uint64_t next_key = 1;
+  std::mt19937_64 random{std::random_device{}()};
+  int stop_requests = 0;
+  std::shared_ptr<DeltaInbox> inbox;  // shared with the sinks, see DeltaInbox
+  std::unique_ptr<HttpServer> http;   // last: its threads end first
+};
+
+Headers Server::Impl::CommonHeaders(const std::string& request_id) const {
+  Headers headers;
+  if (!request_id.empty()) headers.emplace_back("x-request-id", request_id);
+  if (!options.cors_origin.empty()) {
+    headers.emplace_back("access-control-allow-origin", options.cors_origin);
+    headers.emplace_back("access-control-expose-headers", "x-request-id, retry-after");
+  }
+  return headers;
+}
+
+void Server::Impl::Answer(Exchange& exchange, HttpResponse response, const Headers& headers) {
+  response.headers.insert(response.headers.end(), headers.begin(), headers.end());
+  ++metrics.responses[response.status];
+  exchange.Respond(std::move(response));
+}
+
+void Server::Impl::AnswerError(Exchange& exchange, const ApiError& error, const Headers& headers) {
+  HttpResponse response{.status = error.status, .body = ErrorBody(error)};
+  if (error.status == 503) response.headers.emplace_back("retry-after", "5");
+  if (error.status == 401) response.headers.emplace_back("www-authenticate", "Bearer");
+  Answer(exchange, std::move(response), headers);
+}
+
+HttpResponse Server::Impl::OnProtocolError(int status, const std::string& message) {
+  ApiError error{.status = status, .message = message, .code = "bad_request"};
+  if (status == 413) error.code = "request_too_large";
+  if (status == 431) error.code = "headers_too_large";
+  if (status == 408) error.code = "request_timeout";
+  if (status == 429 || status == 503) error = ErrorFromStatus(Status(StatusCode::kOverloaded, message));
+  if (status >= 500) error.type = "internal_server_error";
+  error.status = status;
+  ++metrics.responses[status];
+  HttpResponse response{.status = status, .body = ErrorBody(error), .headers = CommonHeaders("")};
+  if (status == 429 || status == 503) response.headers.emplace_back("retry-after", "1");
+  return response;
+}
+
+void Server::Impl::OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest request) {
+  const Headers headers = CommonHeaders(request.request_id);
+  if (request.method == "OPTIONS") return AnswerPreflight(*exchange, headers);
+  const Route route = RouteOf(request.path);
+  if (route != Route::kHealth && !options.api_key.empty() && !HasKey(request.authorization, options.api_key)) {
+    return AnswerError(*exchange, {.status = 401, .message = "Incorrect or missing API key; send it as "
+                                                             "'Authorization: Bearer KEY'",
+                                   .code = "invalid_api_key"}, headers);
+  }
+  if (route == Route::kUnknown) {
+    return AnswerError(*exchange, {.status = 404, .message = "There is nothing at " + request.path, .code = "not_found"},
+                       headers);
+  }
+  const bool is_get = request.method == "GET" || request.method == "HEAD";
+  if (IsPost(route) ? request.method != "POST" : !is_get) {
+    ApiError error{.status = 405, .message = request.method + " is not allowed for " + request.path,
+                   .code = "method_not_allowed"};
+    HttpResponse response{.status = 405, .body = ErrorBody(error)};
+    response.headers.emplace_back("allow", IsPost(route) ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
+    return Answer(*exchange, std::move(response), headers);
+  }
+  if (!IsPost(route)) return AnswerGet(*exchange, route, request, headers);
+  if (stop_requests > 0) return AnswerError(*exchange, ShuttingDown(), headers);
+  StartGeneration(std::move(exchange), route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions,
+                  std::move(request));
+}
+
+void Server::Impl::AnswerPreflight(Exchange& exchange, const Headers& headers) {
+  HttpResponse response{.status = 204, .content_type = ""};
+  if (!options.cors_origin.empty()) {
+    response.headers = {{"access-control-allow-methods", "GET, POST, OPTIONS"},
+                        {"access-control-allow-headers", "*, authorization"},
+                        {"access-control-max-age", "86400"}};
+  }
+  Answer(exchange, std::move(response), headers);
+}
+
+void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest& request, const Headers& headers) {
+  JsonWriter out;
+  switch (route) {
+    case Route::kModels:
+      return Answer(exchange, {.body = ModelListBody(card)}, headers);
+    case Route::kModel: {
+      const size_t prefix = request.path.starts_with("/v1/") ? kModelPrefixes[0].size() : kModelPrefixes[1].size();
+      const std::string name = PercentDecode(std::string_view(request.path).substr(prefix));
+      if (std::find(card.names.begin(), card.names.end(), name) != card.names.end()) {
+        return Answer(exchange, {.body = ModelBody(card, name)}, headers);
+      }
+      return AnswerError(exchange, {.status = 404, .message = "The model '" + name + "' does not exist",
+                                    .param = "model", .code = "model_not_found"}, headers);
+    }
+    case Route::kHealth:
+      if (stop_requests > 0) return AnswerError(exchange, ShuttingDown(), headers);
+      out.BeginObject().Key("status").String("ok").EndObject();
+      break;
+    case Route::kMetrics:
+      return Answer(exchange, {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                               .body = metrics.Render(backend.stats(), card.names.front(), http->connections())}, headers);
+    default:
+      out.BeginObject().Key("version").String(options.version);
+      out.Key("fingerprint").String(backend.fingerprint()).EndObject();
+  }
+  Answer(exchange, {.body = std::move(out).Take()}, headers);
+}
+
+std::string Server::Impl::NewId(const char* prefix) {
+  char text[40];
+  const int length = std::snprintf(text, sizeof text, "%016llx%08llx", static_cast<unsigned long long>(random()),
+                                   static_cast<unsigned long long>(random() >> 32));
+  return prefix + std::string(text, static_cast<size_t>(length));
+}
+
+void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint, HttpRequest request) {
+  const uint64_t key = next_key++;
+  AnswerHead head{.endpoint = endpoint, .id = NewId(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-"),
+                  .created = std::time(nullptr), .model = card.names.front(), .fingerprint = backend.fingerprint()};
+  Headers headers = CommonHeaders(request.request_id.empty() ? head.id : request.request_id);
+  exchange->SetCallbacks([this, key] { With(key, [](Generation& g) { g.OnGone(); }); },
+                         [this, key] { With(key, [](Generation& g) { g.OnWritable(); }); });
+  generations.emplace(key, std::make_unique<Generation>(services, std::move(head), std::move(exchange),
+                                                        std::move(headers), Clock::now()));
+  http->RunOnWorker([this, key, endpoint, body = std::move(request.body)] {
+    std::variant<Prepared, ApiError> result;
+    try {
+      result = Prepare(endpoint, body, prepare, codec);
+    } catch (const std::exception& e) {  // out of memory: this request fails, the server stays
+      result = ErrorFromStatus(Internal(std::string("the request could not be prepared: ") + e.what()));
+    }
+    http->Post([this, key, result = std::move(result)]() mutable { OnPrepared(key, std::move(result)); });
+  });
+}
+
+void Server::Impl::OnPrepared(uint64_t key, std::variant<Prepared, ApiError> result) {
+  With(key, [&](Generation& generation) {
+    if (const auto* error = std::get_if<ApiError>(&result)) return generation.Fail(*error);
+    auto& prepared = std::get<Prepared>(result);
+    generation.Begin(prepared.request, std::move(prepared.prompts), [this, key](int prompt) -> Backend::Sink {
+      return [inbox = inbox, key, prompt](Delta delta) { inbox->Push({key, prompt, std::move(delta)}); };
+    });
+  });
+}
+
+void Server::Impl::TakeDeltas() {
+  const auto now = Clock::now();
+  for (DeltaInbox::Item& item : inbox->Take()) {
+    With(item.generation, [&](Generation& g) { g.OnDelta(item.prompt, std::move(item.delta), now); });
+  }
+}
+
+// Calls into a generation that may end by it, and forgets it then.
+template <typename Call>
+void Server::Impl::With(uint64_t key, Call call) {
+  const auto it = generations.find(key);
+  if (it == generations.end()) return;
+  call(*it->second);
+  // `call` may have changed the map only by ending this very generation, never by adding one.
+  if (!it->second->done()) return;
+  generations.erase(it);
+  if (stop_requests > 0 && generations.empty()) http->Stop();
+}
+
+void Server::Impl::OnSignal() {
+  ++stop_requests;
+  http->SetDraining();
+  if (generations.empty()) return http->Stop();
+  if (stop_requests > 1) return AbortEverything();
+  http->After(options.drain_deadline, [this] { AbortEverything(); });
+}
+
+void Server::Impl::AbortEverything() {
+  std::vector<uint64_t> keys;
+  for (const auto& [key, _] : generations) keys.push_back(key);
+  for (const uint64_t key : keys) With(key, [](Generation& g) { g.Fail(ShuttingDown()); });
+}
+
+Server::Server() = default;
+
+Server::~Server() {
+  if (!impl_) return;
+  impl_->inbox->Close();
+  impl_->http->Stop();
+  impl_->http->Join();
+  for (const auto& [_, generation] : impl_->generations) generation->OnGone();
+  impl_->generations.clear();  // before `http`, whose connections they hold
+}
+
+Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, Backend& backend, const TextCodec& codec) {
+  if (options.served_model_names.empty()) return InvalidArgument("the server needs a name for its model");
+  std::unique_ptr<Server> server(new Server());
+  SF_ASSIGN_OR_RETURN(auto http, HttpServer::Listen(options.http));
+  server->impl_ = std::make_unique<Impl>(std::move(options), backend, codec);
+  Impl& impl = *server->impl_;
+  impl.http = std::move(http);
+  impl.prepare = {.schema = {.vocab = backend.vocab(), .defaults = impl.options.defaults},
+                  .model_names = impl.options.served_model_names,
+                  .max_model_len = backend.max_model_len(),
+                  .token_bytes_max = LongestToken(codec, backend.vocab())};
+  impl.card = {.names = impl.options.served_model_names,
+               .root = impl.options.root.empty() ? impl.options.served_model_names.front() : impl.options.root,
+               .created = std::time(nullptr),
+               .max_model_len = backend.max_model_len()};
+  impl.inbox = std::make_shared<DeltaInbox>([&impl] { impl.http->Post([&impl] { impl.TakeDeltas(); }); });
+  impl.http->Start(impl);
+  return server;
+}
+
+uint16_t Server::port() const { return impl_->http->port(); }
+
+std::string Server::url() const {
+  const std::string& host = impl_->options.http.host;
+  const bool v6 = host.find(':') != std::string::npos;
+  return "http://" + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port());
+}
+
+void Server::RequestStop() {
+  impl_->http->Post([impl = impl_.get()] { impl->OnSignal(); });
+}
+
+void Server::Wait() { impl_->http->Join(); }
+
+}  // namespace sixfold::gateway

@@ -1,0 +1,101 @@
+#include "gateway/testing/byte_codec.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "gateway/json_writer.h"
+
+namespace sixfold::gateway {
+namespace {
+
+// Keeps the whole text and looks through all of it each time: slow, and plainly right.
+class ByteDecoder final : public TextDecoder {
+ public:
+  ByteDecoder(std::vector<std::string> stop, SkipSpecial skip) : stop_(std::move(stop)), skip_(skip) {}
+
+  std::string Push(TokenId token) override {
+    if (found_ >= 0) return "";
+    if (token >= kByteBos && skip_ == SkipSpecial::kYes) return "";
+    text_ += ByteCodec().TokenBytes(token);
+    size_t end = std::string::npos;
+    for (size_t i = 0; i < stop_.size(); ++i) {
+      const size_t at = text_.find(stop_[i]);
+      if (at < end) {
+        end = at;
+        found_ = static_cast<int>(i);
+      }
+    }
+    if (found_ >= 0) return Show(end);
+    size_t safe = text_.size();
+    for (const std::string& stop : stop_) {
+      for (size_t length = std::min(stop.size(), text_.size()); length > 0; --length) {
+        if (text_.ends_with(stop.substr(0, length))) {
+          safe = std::min(safe, text_.size() - length);
+          break;
+        }
+      }
+    }
+    // A character that may still be completed is at most its last three bytes.
+    for (size_t back = 1; back <= 3 && back <= safe; ++back) {
+      const auto c = static_cast<unsigned char>(text_[safe - back]);
+      if ((c & 0xc0) == 0x80) continue;
+      const size_t length = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+      if (length > back) safe -= back;
+      break;
+    }
+    return Show(safe);
+  }
+  std::string Finish() override { return found_ >= 0 ? "" : Show(text_.size()); }
+  const std::string* stop_string() const override { return found_ < 0 ? nullptr : &stop_[static_cast<size_t>(found_)]; }
+
+ private:
+  std::string Show(size_t end) {
+    if (end <= shown_) return "";
+    std::string part = text_.substr(shown_, end - shown_);
+    shown_ = end;
+    return part;
+  }
+
+  const std::vector<std::string> stop_;
+  const SkipSpecial skip_;
+  std::string text_;
+  size_t shown_ = 0;
+  int found_ = -1;
+};
+
+}  // namespace
+
+Result<std::vector<TokenId>> ByteCodec::Encode(std::string_view text, SpecialTokens special) const {
+  std::vector<TokenId> ids;
+  if (special == SpecialTokens::kAdd) ids.push_back(kByteBos);
+  for (const unsigned char c : text) ids.push_back(c);
+  return ids;
+}
+
+Result<std::string> ByteCodec::RenderChat(const std::string& messages_json, const std::string& kwargs_json,
+                                          bool add_generation_prompt) const {
+  std::string text;
+  for (const auto& message : nlohmann::json::parse(messages_json)) {
+    const std::string content = message["content"].is_string() ? message["content"].get<std::string>() : "null";
+    if (content == "raise") return InvalidArgument("the template refuses this conversation");
+    text += "[" + message["role"].get<std::string>() + "]" + content + "\n";
+  }
+  const auto kwargs = nlohmann::json::parse(kwargs_json);
+  if (kwargs.contains("suffix")) text += kwargs["suffix"].get<std::string>();
+  if (add_generation_prompt) text += "[assistant]";
+  return text;
+}
+
+std::string ByteCodec::TokenBytes(TokenId token) const {
+  if (token >= 0 && token < 256) return std::string(1, static_cast<char>(token));
+  if (token == kByteBos) return "<bos>";
+  if (token == kByteEos) return "<eos>";
+  if (token == kByteTurn) return "<turn>";
+  return "";
+}
+
+std::unique_ptr<TextDecoder> ByteCodec::NewDecoder(const std::vector<std::string>& stop, SkipSpecial skip) const {
+  return std::make_unique<ByteDecoder>(stop, skip);
+}
+
+}  // namespace sixfold::gateway
