@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# All tests: release build with its tests, the binary's own tests (pytest), sanitizers, fuzz targets. The last line counts
+# them. SIXFOLD_TEST_STAGES="release asan" runs only those stages; SIXFOLD_FUZZ_SECONDS sets the time of each target.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+stages=${SIXFOLD_TEST_STAGES:-"release python forms asan tsan fuzz"}
+fuzz_seconds=${SIXFOLD_FUZZ_SECONDS:-60}
+logs=build/test-logs
+mkdir -p "$logs"
+passed=0 failed=0
+failures=()
+
+note() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
+
+one() {  # name, exit code of a check that is a test by itself
+  if [ "$2" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); failures+=("$1"); fi
+}
+
+build() {  # preset, cmake options…
+  local preset=$1; shift
+  cmake --preset "$preset" "$@" >"$logs/configure-$preset.log" 2>&1 || { tail -n 20 "$logs/configure-$preset.log"; return 1; }
+  cmake --build --preset "$preset" >"$logs/build-$preset.log" 2>&1 || { grep -E 'error|FAILED' -A 5 "$logs/build-$preset.log" | head -n 60; return 1; }
+}
+
+count_ctest() {  # junit file
+  python3 - "$1" <<'PY'
+import sys, xml.etree.ElementTree as tree
+try: suite = tree.parse(sys.argv[1]).getroot()
+except Exception: print("0 1"); raise SystemExit
+total, bad = int(suite.get("tests", 0)), int(suite.get("failures", 0)) + int(suite.get("errors", 0) or 0)
+print(total - bad, bad if total else 1)
+PY
+}
+
+run_ctest() {  # preset, ctest options…
+  local preset=$1; shift
+  ctest --test-dir "build/$preset" --output-on-failure --output-junit "$PWD/$logs/ctest-$preset.xml" "$@" ||
+    failures+=("ctest $preset")
+  read -r good bad < <(count_ctest "$logs/ctest-$preset.xml")
+  passed=$((passed + good)) failed=$((failed + bad))
+}
+
+stage_release() {
+  python3 tools/lint_includes.py; one "include lint" $?
+  build release -DBUILD_TESTING=ON || { one "release build" 1; return; }
+  run_ctest release
+}
+
+stage_python() {
+  tools/fetch_default_model.sh || { one "default model" 1; return; }
+  [ -x build/venv/bin/python ] || python3 -m venv build/venv
+  build/venv/bin/pip install -q -r tests/requirements.txt || { one "pip install" 1; return; }
+  SIXFOLD_BIN=$PWD/build/release/sixfold SIXFOLD_MODEL=$(ls build/models/*.gguf | head -n 1) \
+    build/venv/bin/python -m pytest -q --junitxml "$logs/pytest.xml" tests || failures+=("pytest")
+  read -r good bad < <(python3 - "$logs/pytest.xml" <<'PY'
+import sys, xml.etree.ElementTree as tree
+try: suite = tree.parse(sys.argv[1]).getroot().find("testsuite")
+except Exception: print("0 1"); raise SystemExit
+total, bad = int(suite.get("tests")), int(suite.get("failures")) + int(suite.get("errors"))
+print(total - bad - int(suite.get("skipped")), bad)
+PY
+  )
+  passed=$((passed + good)) failed=$((failed + bad))
+}
+
+# The forms that scripts rely on, where the checker is at hand (it lives outside this repository).
+stage_forms() {
+  local checker=../shared/tools/check_forms.py model
+  if [ ! -f "$checker" ]; then echo "no $checker: forms are covered by tests/cli alone"; return; fi
+  model=$(ls build/models/*.gguf | head -n 1)
+  python3 "$checker" build/release/sixfold "$model" --parts spine; one "forms, default model" $?
+  python3 "$checker" build/release/sixfold tests/golden/llama_gqa --tokenizer "$model" --parts spine; one "forms, HF folder" $?
+}
+
+stage_asan() { build asan && run_ctest asan -LE slow || one "asan build" 1; }
+stage_tsan() { build tsan && run_ctest tsan -L threads || one "tsan build" 1; }
+
+stage_fuzz() {
+  build fuzz || { one "fuzz build" 1; return; }
+  while read -r program corpus; do
+    local binary; binary=$(find build/fuzz -name "$program" -type f | head -n 1)
+    mkdir -p "build/fuzz/corpus-$program"
+    # Findings go to a scratch corpus; the committed seeds are only read.
+    "$binary" -max_total_time="$fuzz_seconds" -timeout=25 -rss_limit_mb=2048 -artifact_prefix="build/fuzz/$program-" \
+      "build/fuzz/corpus-$program" "$corpus" >"$logs/$program.log" 2>&1
+    local code=$?
+    grep -E '^(#[0-9]+.*DONE|Done|==|SUMMARY)' "$logs/$program.log" | tail -n 2
+    [ $code -eq 0 ] || tail -n 30 "$logs/$program.log"
+    one "$program" $code
+  done <build/fuzz/fuzzers.txt
+}
+
+for stage in $stages; do
+  note "$stage"
+  "stage_$stage"
+done
+note "done"
+for f in "${failures[@]:-}"; do [ -n "$f" ] && echo "failed: $f"; done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ ${#failures[@]} -eq 0 ] && [ "$passed" -gt 0 ]
