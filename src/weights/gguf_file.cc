@@ -1,5 +1,6 @@
 #include "weights/gguf_file.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -132,11 +133,11 @@ class GgufParser {
   }
 
   Status ReadPreamble() {
-    char magic[4] = {};
-    if (!cursor_.Read(&magic) || std::memcmp(magic, "GGUF", 4) != 0) {
-      if (std::memcmp(magic, "FUGG", 4) == 0) return BigEndian();
-      return Error("begins with " + Quote({magic, 4}) +
-                   ", 'GGUF' was expected: is it a GGUF file?");
+    const std::string_view magic(reinterpret_cast<const char*>(head_.data()),
+                                 std::min<size_t>(head_.size(), 4));
+    if (magic == "FUGG") return BigEndian();
+    if (magic != "GGUF" || !cursor_.Skip(4)) {
+      return Error("begins with " + Quote(magic) + ", 'GGUF' was expected: is it a GGUF file?");
     }
     if (!cursor_.Read(&result_.version)) return Truncated("the version");
     const uint32_t version = result_.version;
