@@ -17,8 +17,28 @@ constexpr int64_t kInlineElements = 16384;
 constexpr int64_t kCacheLineFloats = 16;
 constexpr int kVocabularyChunks = 64;
 
-const OpsTable& TableOf(Isa) { return ScalarOps(); }
-const OpsTable& FastestTable() { return ScalarOps(); }
+const OpsTable& TableOf(Isa isa) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case Isa::kScalar: return ScalarOps();
+    case Isa::kAvx2: return Avx2Ops();
+    case Isa::kAvx512:
+    case Isa::kAmx: return Avx512Ops();  // the tile registers serve matrix products only
+  }
+#endif
+  return ScalarOps();
+}
+
+// For functions that no --isa reaches: all tables give equal bits.
+const OpsTable& FastestTable() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq"))
+    return Avx512Ops();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Avx2Ops();
+#endif
+  return ScalarOps();
+}
 
 // body(begin, end) over [0, count), one contiguous range a member, cut at multiples of `unit`. The closure that the
 // pool takes is one pointer wide, so that std::function does not allocate.

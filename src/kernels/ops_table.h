@@ -36,5 +36,9 @@ struct OpsTable {
 };
 
 const OpsTable& ScalarOps();
+#if defined(__x86_64__)
+const OpsTable& Avx2Ops();
+const OpsTable& Avx512Ops();
+#endif
 
 }  // namespace sixfold

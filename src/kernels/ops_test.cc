@@ -246,7 +246,7 @@ TEST(Elementwise, AddBiasAndClampWorkOnRowsWithAStride) {
   for (int64_t i = 0; i < rows * stride; ++i) {
     const bool inside = i % stride < n;
     ASSERT_EQ(sum[i], inside ? x[i] + bias[i % stride] : x[i]);
-    ASSERT_EQ(clamped[i], inside ? std::min(1.5f, std::max(-1.5f, x[i])) : x[i]);
+    ASSERT_EQ(clamped[i], inside && std::abs(x[i]) > 1.5f ? std::copysign(1.5f, x[i]) : x[i]);
   }
 }
 

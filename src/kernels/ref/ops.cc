@@ -1,7 +1,9 @@
 // Plain loops: the oracle of every other table, and the scalar ISA.
 #include "kernels/ops.h"
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "kernels/math.h"
@@ -46,8 +48,14 @@ void Add(float* x, const float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] += y[i];
 }
 
+// On the bits: a compiler may turn comparisons into minss and maxss, which make zeros of denormals.
 void Clamp(float* x, int64_t n, float limit) {
-  for (int64_t i = 0; i < n; ++i) x[i] = x[i] < -limit ? -limit : (x[i] > limit ? limit : x[i]);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<uint32_t>(x[i]);
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > std::bit_cast<uint32_t>(limit) && magnitude <= 0x7f800000u)
+      x[i] = std::bit_cast<float>((bits & 0x80000000u) | std::bit_cast<uint32_t>(limit));
+  }
 }
 
 void ToBf16(const float* x, int64_t n, uint16_t* out) {

@@ -1,0 +1,40 @@
+#include "kernels/x86/attention.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/math.h"
+#include "kernels/x86/target.h"
+
+SF_BEGIN_TARGET(SF_TARGET_AVX2)
+namespace sixfold {
+namespace {
+
+#include "kernels/x86/vector_avx2.inc"
+// After V, in this order.
+#include "kernels/x86/exp_body.inc"
+#include "kernels/x86/attention_body.inc"
+#include "kernels/x86/attention_tile.inc"
+#include "kernels/x86/attention_row.inc"
+
+}  // namespace
+}  // namespace sixfold
+SF_END_TARGET
+
+namespace sixfold {
+
+int64_t Avx2AttentionScratch(const AttentionShape& shape) { return ScratchFloats(shape); }
+
+void Avx2Attend(const AttentionPiece& piece, float* scratch) {
+  if (IsRow(piece)) AttendRow(piece, scratch);
+  else AttendTile(piece, scratch);
+}
+
+void Avx2MergePartials(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch) {
+  MergePartialsOfLanes(piece, partials, scratch);
+}
+
+}  // namespace sixfold

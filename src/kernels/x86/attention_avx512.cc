@@ -1,0 +1,44 @@
+#include "kernels/x86/attention.h"
+
+// gcc 12 warns about the undefined operands inside its own intrinsics.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/math.h"
+#include "kernels/x86/target.h"
+
+SF_BEGIN_TARGET(SF_TARGET_AVX512)
+namespace sixfold {
+namespace {
+
+#include "kernels/x86/vector_avx512.inc"
+// After V, in this order.
+#include "kernels/x86/exp_body.inc"
+#include "kernels/x86/attention_body.inc"
+#include "kernels/x86/attention_tile.inc"
+#include "kernels/x86/attention_row.inc"
+
+}  // namespace
+}  // namespace sixfold
+SF_END_TARGET
+
+namespace sixfold {
+
+int64_t Avx512AttentionScratch(const AttentionShape& shape) { return ScratchFloats(shape); }
+
+void Avx512Attend(const AttentionPiece& piece, float* scratch) {
+  if (IsRow(piece)) AttendRow(piece, scratch);
+  else AttendTile(piece, scratch);
+}
+
+void Avx512MergePartials(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch) {
+  MergePartialsOfLanes(piece, partials, scratch);
+}
+
+}  // namespace sixfold

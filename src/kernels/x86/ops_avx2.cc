@@ -1,0 +1,45 @@
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/math.h"
+#include "kernels/ops_table.h"
+#include "kernels/x86/attention.h"
+#include "kernels/x86/target.h"
+
+SF_BEGIN_TARGET(SF_TARGET_AVX2)
+namespace sixfold {
+namespace {
+
+#include "kernels/x86/vector_avx2.inc"
+// After V, in this order.
+#include "kernels/x86/exp_body.inc"
+#include "kernels/x86/ops_body.inc"
+
+}  // namespace
+}  // namespace sixfold
+SF_END_TARGET
+
+namespace sixfold {
+
+const OpsTable& Avx2Ops() {
+  static constexpr OpsTable kTable = {
+      .sum_squares = SumSquares,
+      .scale_by_weight = ScaleByWeight,
+      .rotate = Rotate,
+      .silu_mul = SiluMul,
+      .add = Add,
+      .clamp = Clamp,
+      .to_bf16 = ToBf16,
+      .max = Max,
+      .sum_exp = SumExp,
+      .find = Find,
+      .attention_scratch = Avx2AttentionScratch,
+      .attend = Avx2Attend,
+      .merge = Avx2MergePartials,
+  };
+  return kTable;
+}
+
+}  // namespace sixfold

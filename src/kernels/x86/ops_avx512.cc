@@ -1,0 +1,49 @@
+// gcc 12 warns about the undefined operands inside its own intrinsics.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/math.h"
+#include "kernels/ops_table.h"
+#include "kernels/x86/attention.h"
+#include "kernels/x86/target.h"
+
+SF_BEGIN_TARGET(SF_TARGET_AVX512)
+namespace sixfold {
+namespace {
+
+#include "kernels/x86/vector_avx512.inc"
+// After V, in this order.
+#include "kernels/x86/exp_body.inc"
+#include "kernels/x86/ops_body.inc"
+
+}  // namespace
+}  // namespace sixfold
+SF_END_TARGET
+
+namespace sixfold {
+
+const OpsTable& Avx512Ops() {
+  static constexpr OpsTable kTable = {
+      .sum_squares = SumSquares,
+      .scale_by_weight = ScaleByWeight,
+      .rotate = Rotate,
+      .silu_mul = SiluMul,
+      .add = Add,
+      .clamp = Clamp,
+      .to_bf16 = ToBf16,
+      .max = Max,
+      .sum_exp = SumExp,
+      .find = Find,
+      .attention_scratch = Avx512AttentionScratch,
+      .attend = Avx512Attend,
+      .merge = Avx512MergePartials,
+  };
+  return kTable;
+}
+
+}  // namespace sixfold
