@@ -1,1 +1,19 @@
-fn _x(){}
+//! Tokenizers and chat templates for Sixfold's text module, behind the C ABI of
+//! include/sixfold_text.h.
+
+mod budget;
+mod clock;
+pub mod ffi;
+mod filters;
+mod gguf;
+mod pieces;
+mod pymethods;
+mod pyops;
+mod pyvalue;
+mod rewrite;
+mod source;
+mod template;
+mod tokenizer;
+
+#[global_allocator]
+static ALLOCATOR: budget::Counting = budget::Counting;
