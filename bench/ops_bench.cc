@@ -1,7 +1,9 @@
-// Times of attention and of the row operations, one JSON object a line; medians of repeated runs.
-//   ops_bench [--threads N] [--seconds S] [--isa NAME]
+// Times of attention and of the row operations, one JSON object a line; medians of repeated runs. With one thread these
+// are CPU times, which other load on the machine disturbs less; with more they are wall times.
+//   ops_bench [--threads N] [--seconds S] [--isa NAME] [--case prefill|decode|rows]
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -17,12 +19,16 @@
 namespace sixfold {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+double Seconds(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 struct Options {
   int threads = 1;
   double seconds = 10;  // for all cases together
-  std::string isa;
+  std::string isa, only;
 };
 
 struct AttentionCase {
@@ -40,13 +46,14 @@ constexpr AttentionCase kAttentionCases[] = {
 };
 
 template <typename F>
-double MedianSeconds(double budget, const F& run) {
+double MedianSeconds(const Options& options, double budget, const F& run) {
+  const clockid_t clock = options.threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
   std::vector<double> times;
-  const auto start = Clock::now();
-  while (times.size() < 3 || std::chrono::duration<double>(Clock::now() - start).count() < budget) {
-    const auto begin = Clock::now();
+  const double start = Seconds(CLOCK_MONOTONIC);
+  while (times.size() < 3 || Seconds(CLOCK_MONOTONIC) - start < budget) {
+    const double begin = Seconds(clock);
     run();
-    times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    times.push_back(Seconds(clock) - begin);
   }
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
   return times[times.size() / 2];
@@ -78,7 +85,7 @@ void RunAttention(const AttentionCase& c, Ops& ops, const Options& options, doub
                            .kv = {k, v, c.bf16, c.kv_heads, c.dim, c.dim},
                            .scale = 1.0f / std::sqrt(static_cast<float>(c.dim)),
                            .sequences = {&sequence, 1}};
-  const double seconds = MedianSeconds(budget, [&] { ops.Attention(args); });
+  const double seconds = MedianSeconds(options, budget, [&] { ops.Attention(args); });
   const double keys = static_cast<double>(c.rows) * (c.context + (c.rows + 1) / 2.0);  // that queries see
   const double bytes = 2.0 * static_cast<double>(length) * c.kv_heads * c.dim * (c.bf16 ? 2 : 4);
   std::printf("{\"bench\":\"attention\",\"case\":\"%s\",\"heads\":%d,\"kv_heads\":%d,\"dim\":%d,\"context\":%lld,\"rows\":%lld,"
@@ -91,7 +98,7 @@ void RunAttention(const AttentionCase& c, Ops& ops, const Options& options, doub
 
 template <typename F>
 void RunRows(const char* name, int64_t rows, int64_t n, const Options& options, double budget, const F& run) {
-  const double seconds = MedianSeconds(budget, run);
+  const double seconds = MedianSeconds(options, budget, run);
   std::printf("{\"bench\":\"%s\",\"rows\":%lld,\"n\":%lld,\"threads\":%d,\"us\":%.2f,\"ns_per_element\":%.3f}\n", name,
               static_cast<long long>(rows), static_cast<long long>(n), options.threads, seconds * 1e6,
               seconds * 1e9 / static_cast<double>(rows * n));
@@ -103,7 +110,9 @@ void RunAll(const Options& options) {
   const Isa isa = options.isa.empty() ? DetectIsa() : IsaFromName(options.isa).value_or(DetectIsa());
   Ops ops(isa, pool);
   const double budget = options.seconds / (std::size(kAttentionCases) + 5);
-  for (const AttentionCase& c : kAttentionCases) RunAttention(c, ops, options, budget);
+  for (const AttentionCase& c : kAttentionCases)
+    if (options.only.empty() || options.only == c.name) RunAttention(c, ops, options, budget);
+  if (!options.only.empty() && options.only != "rows") return;
   for (const int64_t rows : {1, 128}) {
     std::vector<float> x = Random(rows * 1536), y = x, weight = Random(1536), out(x.size());
     RunRows("rms_norm", rows, 576, options, budget / 2,
@@ -125,6 +134,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--threads") == 0) options.threads = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--seconds") == 0) options.seconds = std::atof(argv[i + 1]);
     if (std::strcmp(argv[i], "--isa") == 0) options.isa = argv[i + 1];
+    if (std::strcmp(argv[i], "--case") == 0) options.only = argv[i + 1];
   }
   sixfold::RunAll(options);
   return 0;

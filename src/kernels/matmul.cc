@@ -6,6 +6,7 @@
 #include "kernels/packed_layout.h"
 #include "kernels/prepare.h"
 #include "kernels/ref/matmul_ref.h"
+#include "kernels/x86/matmul_x86.h"
 
 namespace sixfold {
 
@@ -15,15 +16,35 @@ namespace {
 constexpr int64_t kMinParallelElements = 1 << 14;
 constexpr int64_t kMinParallelProducts = 1 << 17;
 
+// A cache line, so that vectors of them are aligned.
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
 int64_t Panels(const MatMulTask& task) { return (task.w->n + kPanelColumns - 1) / kPanelColumns; }
 
 // Time of one panel in units of one row's products; a block of weights is read and unpacked once for all rows.
 int64_t PanelCost(const MatMulTask& task) { return (task.a->rows + 2) * task.a->k_padded; }
 
-void RunPanels(const MatMulTask& task, int64_t begin, int64_t end) {
+// Panels [begin, end) of one task on the calling thread.
+void RunPanels(Isa isa, const MatMulTask& task, int64_t begin, int64_t end, std::byte* scratch) {
+  const PanelRange range{&task, begin, end, scratch};
+  switch (isa) {
+    case Isa::kScalar: break;
+    case Isa::kAvx2: return MatMulPanelsAvx2(range);
+    case Isa::kAvx512:
+    case Isa::kAmx: return MatMulPanelsAvx512(range);
+  }
   for (int64_t panel = begin; panel < end; ++panel) {
     RefMatMulPanel(*task.a, 0, task.a->rows, *task.w, panel, task.out, task.out_stride);
   }
+}
+
+size_t ScratchBytes(Isa isa, std::span<const MatMulTask> tasks) {
+  size_t bytes = 0;
+  if (isa == Isa::kScalar) return 0;
+  for (const MatMulTask& task : tasks) bytes = std::max(bytes, MatMulScratchBytes(task));
+  return bytes;
 }
 
 }  // namespace
@@ -31,9 +52,10 @@ void RunPanels(const MatMulTask& task, int64_t begin, int64_t end) {
 struct MatMul::Impl {
   Isa isa;
   ThreadPool& pool;
+  std::vector<std::vector<Line>> scratch;  // one a member of the team; grows to the largest product seen
 
   // Runs the panels of member's share of the total cost: a contiguous range over all tasks.
-  void RunShare(std::span<const MatMulTask> tasks, int64_t total_cost, int member, int members) const {
+  void RunShare(std::span<const MatMulTask> tasks, int64_t total_cost, int member, int members) {
     const int64_t share_begin = total_cost * member / members;
     const int64_t share_end = total_cost * (member + 1) / members;
     int64_t passed = 0;
@@ -46,13 +68,15 @@ struct MatMul::Impl {
       };
       const int64_t begin = share_begin <= passed ? 0 : first_at(share_begin);
       const int64_t end = share_end <= passed ? 0 : first_at(share_end);
-      if (task.a->rows > 0 && begin < end) RunPanels(task, begin, end);
+      if (task.a->rows > 0 && begin < end) RunPanels(isa, task, begin, end, scratch[static_cast<size_t>(member)].data()->bytes);
       passed += cost * panels;
     }
   }
 };
 
-MatMul::MatMul(Isa isa, ThreadPool& pool) : impl_(new Impl{isa, pool}) {}
+MatMul::MatMul(Isa isa, ThreadPool& pool) : impl_(new Impl{isa, pool, {}}) {
+  impl_->scratch.resize(static_cast<size_t>(pool.size()));
+}
 MatMul::~MatMul() = default;
 
 Isa MatMul::isa() const { return impl_->isa; }
@@ -85,8 +109,12 @@ void MatMul::Run(std::span<const MatMulTask> tasks) {
     SF_CHECK_GE(task.out_stride, task.w->n);
     total_cost += PanelCost(task) * Panels(task);
   }
+  const size_t lines = ScratchBytes(impl_->isa, tasks) / sizeof(Line) + 1;
+  for (auto& own : impl_->scratch) {
+    if (own.size() < lines) own.resize(lines);
+  }
   struct Context {
-    const Impl& impl;
+    Impl& impl;
     std::span<const MatMulTask> tasks;
     int64_t total_cost;
   } context{*impl_, tasks, total_cost};

@@ -1,14 +1,13 @@
 #include "kernels/numerics.h"
 
-#include <array>
-#include <utility>
-
-#if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <xmmintrin.h>
-#endif
+
+#include <array>
+#include <utility>
+
 
 namespace sixfold {
 
@@ -16,8 +15,6 @@ namespace {
 
 constexpr std::array<std::pair<Isa, std::string_view>, 4> kIsaNames = {
     {{Isa::kScalar, "scalar"}, {Isa::kAvx2, "avx2"}, {Isa::kAvx512, "avx512"}, {Isa::kAmx, "amx"}}};
-
-#if defined(__x86_64__)
 
 struct CpuidRegs {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -50,8 +47,6 @@ bool TilesPermitted() {
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) == 0;
 }
 
-#endif
-
 }  // namespace
 
 std::string_view NameOf(Isa isa) { return kIsaNames[static_cast<size_t>(isa)].second; }
@@ -64,7 +59,6 @@ std::optional<Isa> IsaFromName(std::string_view name) {
 }
 
 Isa DetectIsa() {
-#if defined(__x86_64__)
   const CpuidRegs one = Cpuid(1, 0);
   const CpuidRegs seven = Cpuid(7, 0);
   constexpr int kFma = 12, kOsxsave = 27, kAvx = 28, kF16c = 29;  // leaf 1, ecx
@@ -78,9 +72,6 @@ Isa DetectIsa() {
   constexpr int kAmxBf16 = 22, kAmxTile = 24;  // leaf 7, edx
   if ((state & kTiles) != kTiles || !Has(seven.d, {kAmxBf16, kAmxTile}) || !TilesPermitted()) return Isa::kAvx512;
   return Isa::kAmx;
-#else
-  return Isa::kScalar;
-#endif
 }
 
 std::string_view NameOf(ActDType dtype) {
@@ -93,10 +84,8 @@ std::string_view NameOf(ActDType dtype) {
 }
 
 void SetFloatMode() {
-#if defined(__x86_64__)
   constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
   _mm_setcsr(_mm_getcsr() | kFlushToZero | kDenormalsAreZero);
-#endif
 }
 
 }  // namespace sixfold

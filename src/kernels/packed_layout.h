@@ -35,8 +35,8 @@ struct PackedLayout {
   bool minima = false;
   int code_offset = 0;    // subtracted from a stored code
 
-  int unit_bytes() const { return header_bytes + unit_blocks * block_bytes; }
-  bool dense() const { return group == 0; }
+  constexpr int unit_bytes() const { return header_bytes + unit_blocks * block_bytes; }
+  constexpr bool dense() const { return group == 0; }
 };
 
 constexpr PackedLayout LayoutOf(PackedFormat format) {
