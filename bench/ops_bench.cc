@@ -11,10 +11,13 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/math.h"
 #include "kernels/ops.h"
+#include "tensor/buffer.h"
 
 namespace sixfold {
 namespace {
@@ -66,23 +69,33 @@ std::vector<float> Random(int64_t n) {
   return x;
 }
 
+Buffer Allocate(int64_t bytes) {
+  Result<Buffer> buffer = Buffer::Allocate(bytes, "benchmark pages");
+  SF_CHECK(buffer.ok());
+  return std::move(buffer).value();
+}
+
 void RunAttention(const AttentionCase& c, Ops& ops, const Options& options, double budget) {
   const int64_t length = c.context + c.rows, pages = (length + kPageTokens - 1) / kPageTokens;
   const int64_t elements = pages * kPageTokens * c.kv_heads * c.dim;
-  const std::vector<float> q = Random(c.rows * c.heads * c.dim), kv = Random(elements);
-  std::vector<uint16_t> kv_bf16(elements);
-  std::transform(kv.begin(), kv.end(), kv_bf16.begin(), Bf16FromFloat);
-  std::vector<uint16_t> other_bf16 = kv_bf16;
-  std::vector<float> other = kv, out(q.size());
-  auto* k = c.bf16 ? reinterpret_cast<std::byte*>(kv_bf16.data()) : reinterpret_cast<std::byte*>(const_cast<float*>(kv.data()));
-  auto* v = c.bf16 ? reinterpret_cast<std::byte*>(other_bf16.data()) : reinterpret_cast<std::byte*>(other.data());
+  const std::vector<float> q = Random(c.rows * c.heads * c.dim), values = Random(1 << 16);
+  std::vector<float> out(q.size());
+  // In large pages, as the engine holds them.
+  Buffer k = Allocate(elements * (c.bf16 ? 2 : 4)), v = Allocate(elements * (c.bf16 ? 2 : 4));
+  for (Buffer* buffer : {&k, &v}) {
+    for (int64_t i = 0; i < elements; ++i) {
+      const float value = values[i & 0xffff];
+      if (c.bf16) buffer->as<uint16_t>()[i] = Bf16FromFloat(value);
+      else buffer->as<float>()[i] = value;
+    }
+  }
   std::vector<int32_t> table(pages);
   std::iota(table.begin(), table.end(), 0);
   const AttentionSequence sequence{.rows = c.rows, .first_position = c.context, .pages = table.data()};
   const AttentionArgs args{.q = q.data(),
                            .out = out.data(),
                            .heads = c.heads,
-                           .kv = {k, v, c.bf16, c.kv_heads, c.dim, c.dim},
+                           .kv = {k.data(), v.data(), c.bf16, c.kv_heads, c.dim, c.dim},
                            .scale = 1.0f / std::sqrt(static_cast<float>(c.dim)),
                            .sequences = {&sequence, 1}};
   const double seconds = MedianSeconds(options, budget, [&] { ops.Attention(args); });

@@ -305,11 +305,13 @@ Result<ModelConfig> ConfigFor(const WeightStore& store, const std::filesystem::p
 
 Result<GenerationDefaults> GenerationDefaultsFromHf(const std::filesystem::path& path) {
   SF_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path));
-  SF_ASSIGN_OR_RETURN(const json root, ParseStrict(text, path.string()));
-  Fields fields = Flatten(root, path.string());
+  return GenerationDefaultsFromHfText(text, path.string());
+}
+
+Result<GenerationDefaults> GenerationDefaultsFromHfText(std::string_view text, const std::string& name) {
+  SF_ASSIGN_OR_RETURN(const json root, ParseStrict(text, name));
+  Fields fields = Flatten(root, name);
   GenerationDefaults out;
-  bool sample = true;
-  SF_RETURN_IF_ERROR(fields.ReadBool("do_sample", true, &sample));
   SF_RETURN_IF_ERROR(fields.ReadNumber("temperature", -1.0, 0.0, 2.0, &out.temperature));
   SF_RETURN_IF_ERROR(fields.ReadNumber("top_p", -1.0, 0.0, 1.0, &out.top_p));
   SF_RETURN_IF_ERROR(fields.ReadNumber("min_p", -1.0, 0.0, 1.0, &out.min_p));

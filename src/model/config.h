@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -88,5 +89,6 @@ Result<ModelConfig> ConfigFromGguf(const WeightStore& store);
 // The one of the two that fits: `model` is a folder or a .gguf file, `store` is opened on it.
 Result<ModelConfig> ConfigFor(const WeightStore& store, const std::filesystem::path& model);
 Result<GenerationDefaults> GenerationDefaultsFromHf(const std::filesystem::path& generation_config_json);
+Result<GenerationDefaults> GenerationDefaultsFromHfText(std::string_view text, const std::string& name);
 
 }  // namespace sixfold

@@ -1,0 +1,114 @@
+#include "model/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace sixfold {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A small valid config with `extra` put before the closing brace.
+std::string Config(const std::string& architecture, const std::string& extra) {
+  return R"({"architectures": [")" + architecture + R"("], "hidden_size": 64, "intermediate_size": 128, "vocab_size": 100,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2)" + (extra.empty() ? "" : ", ") + extra + "}";
+}
+
+Result<ModelConfig> Parse(const std::string& text) { return ConfigFromHfText(text, "dir/config.json"); }
+
+struct Refusal {
+  const char* architecture;
+  const char* extra;
+  const char* message;
+};
+
+class RefusedConfig : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedConfig, NamesTheFieldAndTheWayOut) {
+  const auto config = Parse(Config(GetParam().architecture, GetParam().extra));
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.status().code(), StatusCode::kInvalidFile);
+  EXPECT_THAT(config.status().message(), HasSubstr("dir/config.json"));
+  EXPECT_THAT(config.status().message(), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, RefusedConfig,
+    ::testing::Values(
+        Refusal{"GPT2LMHeadModel", "", "architecture 'GPT2LMHeadModel' is not supported; supported are LlamaForCausalLM"},
+        Refusal{"LlamaForCausalLM", R"("hidden_act": "gelu")", "'hidden_act' must be \"silu\""},
+        Refusal{"LlamaForCausalLM", R"("final_logit_softcapping": 30.0)", "'final_logit_softcapping' must be absent or null"},
+        Refusal{"MistralForCausalLM", R"("attention_bias": true)", "'attention_bias' must be false"},
+        Refusal{"LlamaForCausalLM", R"("sliding_window": 128)", "'sliding_window' must be absent or null"},
+        Refusal{"LlamaForCausalLM", R"("rope_scaling": {"type": "dynamic", "factor": 2.0})", "linear, llama3, yarn"},
+        Refusal{"LlamaForCausalLM", R"("rope_scaling": {"type": "linear"})", "'rope_scaling.factor' must be a number"},
+        Refusal{"LlamaForCausalLM", R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
+                "partial rotation is not implemented"},
+        Refusal{"LlamaForCausalLM", R"("quantization_config": {"quant_method": "awq"})", "must be \"fp8\""},
+        Refusal{"LlamaForCausalLM", R"("head_dim": 15)", "head_dim 15 is odd"},
+        Refusal{"LlamaForCausalLM", R"("rms_norm_eps": "small")", "'rms_norm_eps' must be a number"},
+        Refusal{"LlamaForCausalLM", R"("num_experts": 4)", "'num_experts' must be 0"},
+        Refusal{"Qwen2ForCausalLM", R"("layer_types": ["full_attention"])", "one entry for each of 4 layers"},
+        Refusal{"Qwen2ForCausalLM", R"("layer_types": ["full_attention", "linear_attention", "full_attention", "full_attention"])",
+                "layer_types[1] is \"linear_attention\""},
+        Refusal{"Qwen3MoeForCausalLM", R"("num_experts": 4, "num_experts_per_tok": 5, "moe_intermediate_size": 32)",
+                "'num_experts_per_tok' must be an integer from 1 to 4"},
+        Refusal{"LlamaForCausalLM", R"("tie_word_embeddings": 1)", "'tie_word_embeddings' must be true or false"}));
+
+TEST(Config, ALyingSizeIsRefused) {
+  EXPECT_THAT(Parse(R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 1152921504606846976})").status().message(),
+              HasSubstr("'hidden_size' must be an integer from 1 to"));
+  EXPECT_THAT(Parse(R"({"architectures": ["LlamaForCausalLM"]})").status().message(), HasSubstr("got nothing"));
+  const std::string heads = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 1,
+    "vocab_size": 1, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 3})";
+  EXPECT_THAT(Parse(heads).status().message(), HasSubstr("4 query heads are not a multiple of 3"));
+}
+
+TEST(Config, DamagedJsonIsAnErrorThatSaysWhere) {
+  EXPECT_FALSE(Parse("").ok());
+  EXPECT_FALSE(Parse("[]").ok());
+  EXPECT_FALSE(Parse("{\"a\": ").ok());
+  EXPECT_FALSE(Parse(std::string(1000, '[')).ok());
+  EXPECT_FALSE(Parse("{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}").ok());
+  EXPECT_THAT(Parse(Config("LlamaForCausalLM", R"("vocab_size": 5)")).status().message(), HasSubstr("'vocab_size' stands twice"));
+}
+
+TEST(Config, UnknownFieldsAreListedAndNeutralOnesAreNot) {
+  const auto config = Parse(Config("LlamaForCausalLM", R"("my_note": 1, "attention_dropout": 0.1, "hidden_act": "silu",
+    "quantization_config": null, "layer_types": ["full_attention"], "rope_scaling": null)"));
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->unknown_fields, std::vector<std::string>{"my_note"});
+}
+
+TEST(Config, BothSpellingsOfRopeAgree) {
+  const auto old_one = Parse(Config("LlamaForCausalLM", R"("rope_theta": 5e5, "max_position_embeddings": 4096,
+    "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024})"));
+  const auto new_one = Parse(Config("LlamaForCausalLM", R"("max_position_embeddings": 4096, "rope_parameters":
+    {"rope_theta": 500000.0, "rope_type": "yarn", "factor": null, "original_max_position_embeddings": 1024, "beta_fast": null})"));
+  ASSERT_TRUE(old_one.ok()) << old_one.status().ToString();
+  ASSERT_TRUE(new_one.ok()) << new_one.status().ToString();
+  EXPECT_EQ(old_one->rope.theta, new_one->rope.theta);
+  EXPECT_EQ(old_one->rope.factor, new_one->rope.factor);
+  EXPECT_EQ(new_one->rope.beta_fast, 32.0);
+}
+
+TEST(Config, EndOfSequenceMayBeOneOrSeveral) {
+  EXPECT_EQ(Parse(Config("LlamaForCausalLM", R"("eos_token_id": 2)"))->eos_ids, std::vector<TokenId>{2});
+  EXPECT_EQ(Parse(Config("LlamaForCausalLM", R"("eos_token_id": [2, 7])"))->eos_ids, (std::vector<TokenId>{2, 7}));
+  EXPECT_TRUE(Parse(Config("LlamaForCausalLM", R"("eos_token_id": null)"))->eos_ids.empty());
+  EXPECT_FALSE(Parse(Config("LlamaForCausalLM", R"("eos_token_id": "x")")).ok());
+}
+
+TEST(GenerationDefaults, AbsentFieldsStayUnset) {
+  const auto d = GenerationDefaultsFromHfText(R"({"temperature": 0.6, "top_k": 20, "eos_token_id": [1, 2]})", "g.json");
+  ASSERT_TRUE(d.ok()) << d.status().ToString();
+  EXPECT_EQ(d->temperature, 0.6);
+  EXPECT_EQ(d->top_k, 20);
+  EXPECT_LT(d->top_p, 0);
+  EXPECT_FALSE(GenerationDefaultsFromHfText(R"({"temperature": -4})", "g.json").ok());
+}
+
+}  // namespace
+}  // namespace sixfold
