@@ -8,6 +8,7 @@
 
 #include "kernels/math.h"
 #include "kernels/x86/target.h"
+#include "kernels/x86/unroll.h"
 
 SF_BEGIN_TARGET(SF_TARGET_AVX2)
 namespace sixfold {

@@ -11,6 +11,7 @@
 #include "kernels/ops_table.h"
 #include "kernels/x86/attention.h"
 #include "kernels/x86/target.h"
+#include "kernels/x86/unroll.h"
 
 SF_BEGIN_TARGET(SF_TARGET_AVX512)
 namespace sixfold {
