@@ -20,7 +20,7 @@ struct ChatTemplateOptions {
   std::string kwargs_json;     // a JSON object of further variables (chat_template_kwargs); "" for none
   SpecialTokenTexts special_tokens;
   std::optional<int64_t> now_s;  // what strftime_now formats, in seconds since 1970; now when absent
-  uint64_t steps_max = 50'000'000;       // template instructions
+  uint64_t steps_max = 20'000'000;       // template instructions
   uint64_t bytes_max = 256ull << 20;     // memory of one rendering; one string may have a quarter of it
   uint64_t time_ms_max = 20'000;
 };

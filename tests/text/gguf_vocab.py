@@ -35,13 +35,16 @@ def of_hf(folder, pre):
         if pre is None and token.startswith("<0x") and len(token) == 6:
             kind = BYTE
         types[i] = kind
+    merges = [m if isinstance(m, str) else " ".join(m) for m in data["model"]["merges"]]
     if pre is None:
-        # SentencePiece ranks pieces by score; Llama 2's are minus the rank of the merge that makes them.
-        scores = [0.0 if t in (CONTROL, UNKNOWN, BYTE) else float(259 - i) for i, t in enumerate(types)]
+        # SentencePiece ranks pieces by score: minus the rank of the first merge that makes the piece.
+        ranks = {}
+        for rank, merge in enumerate(merges):
+            ranks.setdefault(merge.replace(" ", ""), rank)
+        scores = [-float(ranks.get(token, 1e6)) for token in tokens]
         types[0] = UNKNOWN
         return {"model": "llama", "tokens": tokens, "token_types": types, "scores": scores, "merges": [],
                 "unk_id": 0, "bos_id": 1, "eos_id": 2}
-    merges = [m if isinstance(m, str) else " ".join(m) for m in data["model"]["merges"]]
     return {"model": "gpt2", "pre": pre, "tokens": tokens, "token_types": types, "merges": merges}
 
 

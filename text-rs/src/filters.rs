@@ -3,7 +3,7 @@
 use crate::budget;
 use crate::pymethods;
 use crate::pyops;
-use crate::pyvalue::{fail, json_of, pairs, str_of, Args, JsonStyle};
+use crate::pyvalue::{fail, json_of, pairs, str_of, Args, BoundMethod, JsonStyle, Tuple};
 use crate::rewrite;
 use minijinja::value::{Rest, ValueKind};
 use minijinja::{Environment, Error, State, Value};
@@ -29,6 +29,10 @@ fn install_operations(env: &mut Environment) {
     env.add_function(rewrite::OP, |operands: Rest<Value>| pyops::apply_all(&operands));
     env.add_function(rewrite::SHAPE, |value: Value| budget::check_shape(&value).map(|_| value));
     env.add_function(rewrite::DONE, |value: Value| budget::check().map(|_| value));
+    env.add_function(rewrite::ITERABLE, |value: Value| match value.is_none() {
+        true => Err(fail("'NoneType' object is not iterable")),
+        false => Ok(value),
+    });
     env.add_function(rewrite::METHOD, |state: &State, all: Rest<Value>| {
         budget::check()?;
         let [value, name, args @ ..] = &all[..] else { return Err(fail("missing operand")) };
@@ -36,13 +40,32 @@ fn install_operations(env: &mut Environment) {
         if value.is_undefined() {
             return Err(fail(format!("a value is undefined; it has no '{name}'")));
         }
-        if value.kind() == ValueKind::Map {
+        if is_dict(value) {
             if let Some(found) = pymethods::dict_method(value, name, &Args::new(args)?)? {
                 return Ok(found);
             }
         }
         value.call_method(state, name, args)
     });
+    env.add_function(rewrite::ATTRIBUTE, |value: Value, name: &str| {
+        if is_dict(&value) {
+            return Ok(BoundMethod::of(value, name));
+        }
+        value.get_attr(name)
+    });
+    env.add_function(rewrite::ITEM, |value: Value, name: &str| {
+        let found = value.get_item(&Value::from(name))?;
+        if found.is_undefined() && is_dict(&value) {
+            return Ok(BoundMethod::of(value, name));
+        }
+        Ok::<_, Error>(found)
+    });
+}
+
+/// Whether Python would see a dict: minijinja's namespaces and loops are maps too.
+fn is_dict(value: &Value) -> bool {
+    let special = |name: &str| name.contains("Namespace") || name.contains("Loop");
+    value.kind() == ValueKind::Map && !value.as_object().is_some_and(|o| special(o.type_name()))
 }
 
 fn install_functions(env: &mut Environment, now_s: i64) {
@@ -97,6 +120,18 @@ fn install_filters(env: &mut Environment) {
         ValueKind::Undefined => Ok(Value::from(Vec::<Value>::new())),
         ValueKind::Map => Ok(pair_list(&v)),
         _ => Err(fail("Can only get item pairs from a mapping.")),
+    });
+    env.add_filter("e", escape);
+    env.add_filter("escape", escape);
+    env.add_filter("int", int);
+    env.add_filter("float", |v: Value, default: Option<f64>| {
+        float_of(&v).unwrap_or(default.unwrap_or(0.0))
+    });
+    env.add_filter("round", round);
+    env.add_filter("wordcount", |v: Value| {
+        str_of(&v).map(|s| {
+            s.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty()).count()
+        })
     });
     env.add_filter("format", |format: Value, args: Rest<Value>| {
         pymethods::percent_format(format.as_str().unwrap_or(""), &args)
@@ -201,11 +236,11 @@ fn indent(value: Value, args: Rest<Value>) -> Result<String, Error> {
         },
     };
     let (first, blank) = (args.flag(1, "first"), args.flag(2, "blank"));
-    let text = str_of(&value)?;
-    let lines = text.matches('\n').count() + 1;
-    budget::check_size(text.len() + lines.saturating_mul(width.len()))?;
+    let text = str_of(&value)? + "\n"; // Jinja2 adds one too: its lines end where str.splitlines says
+    let lines = pymethods::split_lines(&text, false);
+    budget::check_size(text.len() + lines.len().saturating_mul(width.len()))?;
     let mut out = String::new();
-    for (i, line) in text.split('\n').enumerate() {
+    for (i, line) in lines.into_iter().enumerate() {
         if i > 0 {
             out.push('\n');
         }
@@ -217,11 +252,78 @@ fn indent(value: Value, args: Rest<Value>) -> Result<String, Error> {
     Ok(out)
 }
 
+/// What markupsafe writes.
+fn escape(value: Value) -> Result<Value, Error> {
+    let text = str_of(&value)?;
+    budget::check_size(text.len() * 5)?;
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&#39;"),
+            '"' => out.push_str("&#34;"),
+            c => out.push(c),
+        }
+    }
+    Ok(Value::from(out))
+}
+
 fn default(value: Value, args: Rest<Value>) -> Result<Value, Error> {
     let args = Args::new(&args)?;
     let other = args.get(0, "default_value").unwrap_or_else(|| Value::from(""));
     let replace_false = args.flag(1, "boolean");
     Ok(if value.is_undefined() || (replace_false && !value.is_true()) { other } else { value })
+}
+
+fn float_of(value: &Value) -> Option<f64> {
+    match value.as_str() {
+        Some(text) => text.trim().replace('_', "").parse().ok(),
+        None if value.kind() == ValueKind::Bool => Some(f64::from(u8::from(value.is_true()))),
+        None => f64::try_from(value.clone()).ok(),
+    }
+}
+
+/// `int(value)` of Python, with Jinja2's default for what is no number.
+fn int(value: Value, args: Rest<Value>) -> Result<Value, Error> {
+    let args = Args::new(&args)?;
+    let default = args.get(0, "default").unwrap_or(Value::from(0));
+    let base = args.int(1, "base")?.unwrap_or(10).clamp(2, 36) as u32;
+    if value.is_integer() {
+        return Ok(value);
+    }
+    if let Some(text) = value.as_str() {
+        let digits = text.trim().replace('_', "");
+        let digits = match base {
+            16 => digits.trim_start_matches("0x").to_owned(),
+            8 => digits.trim_start_matches("0o").to_owned(),
+            2 => digits.trim_start_matches("0b").to_owned(),
+            _ => digits,
+        };
+        if let Ok(number) = i64::from_str_radix(&digits, base) {
+            return Ok(Value::from(number));
+        }
+    }
+    Ok(match float_of(&value) {
+        Some(x) if x.is_finite() => Value::from(x.trunc() as i64),
+        _ => default,
+    })
+}
+
+fn round(value: Value, args: Rest<Value>) -> Result<Value, Error> {
+    let args = Args::new(&args)?;
+    let places = args.int(0, "precision")?.unwrap_or(0).clamp(0, 30);
+    let method = args.get(1, "method").map(|m| str_of(&m)).transpose()?;
+    let x = float_of(&value).filter(|_| !value.is_undefined()).ok_or_else(|| fail("no number"))?;
+    let scale = 10f64.powi(places as i32);
+    Ok(Value::from(match method.as_deref() {
+        Some("ceil") => (x * scale).ceil() / scale,
+        Some("floor") => (x * scale).floor() / scale,
+        _ if value.is_integer() => return Ok(value),
+        // The shortest text of so many places, ties to even, is what Python rounds to.
+        _ => format!("{x:.0$}", places as usize).parse().unwrap_or(x),
+    }))
 }
 
 fn list(value: Value) -> Result<Value, Error> {
@@ -232,11 +334,14 @@ fn list(value: Value) -> Result<Value, Error> {
     if value.is_undefined() {
         return Ok(Value::from(Vec::<Value>::new()));
     }
+    if value.is_none() {
+        return Err(fail("'NoneType' object is not iterable"));
+    }
     Ok(Value::from(value.try_iter()?.collect::<Vec<_>>()))
 }
 
 fn pair_list(map: &Value) -> Value {
-    Value::from(pairs(map).into_iter().map(|(k, v)| Value::from(vec![k, v])).collect::<Vec<_>>())
+    Value::from(pairs(map).into_iter().map(|(k, v)| Tuple::of(vec![k, v])).collect::<Vec<_>>())
 }
 
 /// `batch` gives lists of `count` items, `slice` gives `count` lists; `fill` evens out the last ones.

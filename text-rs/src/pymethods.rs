@@ -4,7 +4,7 @@
 
 use crate::budget;
 use crate::pyops;
-use crate::pyvalue::{fail, pairs, str_of, type_name, Args};
+use crate::pyvalue::{fail, pairs, str_of, type_name, Args, Tuple};
 use minijinja::value::ValueKind;
 use minijinja::{format_filter, Error, ErrorKind, FormatStyle, State, Value};
 
@@ -42,7 +42,7 @@ pub fn dict_method(value: &Value, method: &str, args: &Args) -> Result<Option<Va
     let list = |items: Vec<Value>| Ok(Some(Value::from(items)));
     match method {
         "items" => {
-            list(pairs(value).into_iter().map(|(k, v)| Value::from(vec![k, v])).collect())
+            list(pairs(value).into_iter().map(|(k, v)| Tuple::of(vec![k, v])).collect())
         }
         "keys" => list(pairs(value).into_iter().map(|(k, _)| k).collect()),
         "values" => list(pairs(value).into_iter().map(|(_, v)| v).collect()),
@@ -126,7 +126,7 @@ fn str_method(s: &str, method: &str, args: &Args) -> Result<Option<Value>, Error
             let max = args.int(1, "maxsplit")?.unwrap_or(-1);
             split(s, sep.as_deref(), max, method == "rsplit").map(Some)
         }
-        "splitlines" => Ok(Some(split_lines(s, args.flag(0, "keepends")))),
+        "splitlines" => Ok(Some(list_of(&split_lines(s, args.flag(0, "keepends"))))),
         "partition" | "rpartition" => {
             let sep = need_text(args, 0, "sep")?;
             let from_end = method == "rpartition";
@@ -136,7 +136,7 @@ fn str_method(s: &str, method: &str, args: &Args) -> Result<Option<Value>, Error
                 None if from_end => ["", "", s],
                 None => [s, "", ""],
             };
-            Ok(Some(list_of(&parts)))
+            Ok(Some(Tuple::of(parts.iter().map(|p| Value::from(*p)).collect())))
         }
         "startswith" | "endswith" => {
             let test = args.need(0, "prefix")?;
@@ -237,7 +237,7 @@ fn split(s: &str, sep: Option<&str>, max: i64, from_end: bool) -> Result<Value, 
                         rest = rest[..at].trim_end_matches(is_space);
                     }
                     _ => {
-                        parts.push(rest.trim_start_matches(is_space));
+                        parts.push(rest);
                         rest = "";
                     }
                 }
@@ -253,7 +253,7 @@ fn split(s: &str, sep: Option<&str>, max: i64, from_end: bool) -> Result<Value, 
                         rest = rest[at..].trim_start_matches(is_space);
                     }
                     _ => {
-                        parts.push(rest.trim_end_matches(is_space));
+                        parts.push(rest);
                         rest = "";
                     }
                 }
@@ -268,7 +268,7 @@ fn list_of(parts: &[&str]) -> Value {
     Value::from(parts.iter().map(|p| Value::from(*p)).collect::<Vec<_>>())
 }
 
-fn split_lines(s: &str, keep_ends: bool) -> Value {
+pub fn split_lines(s: &str, keep_ends: bool) -> Vec<&str> {
     let ends = |c: char| {
         matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}'
             | '\u{2029}')
@@ -279,10 +279,10 @@ fn split_lines(s: &str, keep_ends: bool) -> Value {
         let at = rest.find(ends).unwrap_or(rest.len());
         let end = rest[at..].chars().next().map_or(0, char::len_utf8);
         let end = if rest[at..].starts_with("\r\n") { 2 } else { end };
-        lines.push(Value::from(&rest[..if keep_ends { at + end } else { at }]));
+        lines.push(&rest[..if keep_ends { at + end } else { at }]);
         rest = &rest[at + end..];
     }
-    Value::from(lines)
+    lines
 }
 
 /// Positions count characters, and may be negative, as in Python.

@@ -1,8 +1,57 @@
 //! Values written as Python writes them: `str()`, `repr()` and `json.dumps()`.
 
 use crate::budget;
-use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, ValueKind};
+use minijinja::{Error, ErrorKind, State, Value};
+use std::sync::Arc;
+
+/// A list that prints with round brackets.
+#[derive(Debug)]
+pub struct Tuple(Vec<Value>);
+
+impl Tuple {
+    pub fn of(items: Vec<Value>) -> Value {
+        Value::from_object(Tuple(items))
+    }
+}
+
+impl Object for Tuple {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Seq
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.0.get(key.as_usize()?).cloned()
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Seq(self.0.len())
+    }
+}
+
+/// `d.items` without a call: true, and a function.
+#[derive(Debug)]
+pub struct BoundMethod {
+    pub value: Value,
+    pub name: String,
+}
+
+impl BoundMethod {
+    pub fn of(value: Value, name: &str) -> Value {
+        Value::from_object(BoundMethod { value, name: name.to_owned() })
+    }
+}
+
+impl Object for BoundMethod {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn call(self: &Arc<Self>, _state: &State, args: &[Value]) -> Result<Value, Error> {
+        crate::pymethods::dict_method(&self.value, &self.name, &Args::new(args)?)?
+            .ok_or_else(|| fail(format!("'{}' may not be called", self.name)))
+    }
+}
 
 /// Positional and keyword arguments of a call, taken apart.
 pub struct Args<'a> {
@@ -98,12 +147,17 @@ fn write_repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error
         ValueKind::Number => put(out, &number(value, false)),
         ValueKind::String => put(out, &quoted(value.as_str().unwrap_or(""))),
         ValueKind::Seq | ValueKind::Iterable => {
-            put(out, "[")?;
+            let tuple = value.downcast_object_ref::<Tuple>();
+            put(out, if tuple.is_some() { "(" } else { "[" })?;
             for (i, item) in value.try_iter()?.enumerate() {
                 put(out, if i == 0 { "" } else { ", " })?;
                 write_repr(out, &item, depth + 1)?;
             }
-            put(out, "]")
+            match tuple {
+                Some(t) if t.0.len() == 1 => put(out, ",)"),
+                Some(_) => put(out, ")"),
+                None => put(out, "]"),
+            }
         }
         ValueKind::Map => {
             put(out, "{")?;

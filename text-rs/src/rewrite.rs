@@ -13,7 +13,16 @@ pub const METHOD: &str = "__sixfold_method";
 pub const SHAPE: &str = "__sixfold_shape";
 pub const DONE: &str = "__sixfold_done";
 
-const DICT_METHODS: [&str; 5] = ["items", "keys", "values", "get", "copy"];
+pub const ATTRIBUTE: &str = "__sixfold_attribute";
+pub const ITEM: &str = "__sixfold_item";
+pub const ITERABLE: &str = "__sixfold_iterable";
+
+/// What a dict of Python has beside its keys: `d.items` is a method whatever keys there are, and
+/// `d["items"]` is one where there is no such key.
+const DICT_METHODS: [&str; 11] = [
+    "items", "keys", "values", "get", "copy", "clear", "fromkeys", "pop", "popitem", "setdefault",
+    "update",
+];
 /// Calls that the compiler treats by name.
 const SPECIAL_CALLS: [&str; 3] = ["loop", "caller", "super"];
 
@@ -47,7 +56,7 @@ pub fn stmt<'a>(node: &Stmt<'a>) -> R<Stmt<'a>> {
         Stmt::ForLoop(n) => Stmt::ForLoop(Spanned::new(
             ForLoop {
                 target: target(&n.target)?,
-                iter: expr(&n.iter)?,
+                iter: call(ITERABLE, vec![CallArg::Pos(expr(&n.iter)?)], n.span()),
                 filter_expr: n.filter_expr.as_ref().map(expr).transpose()?,
                 recursive: n.recursive,
                 body: body(&n.body)?,
@@ -239,6 +248,16 @@ fn compare<'a>(n: &Spanned<Compare<'a>>) -> R<Expr<'a>> {
     Ok(call(OP, all, n.span()))
 }
 
+fn named<'a>(function: &'static str, of: &Expr<'a>, name: &str, span: Span) -> R<Expr<'a>> {
+    let name = CallArg::Pos(constant(Value::from(name), span));
+    Ok(call(function, vec![CallArg::Pos(expr(of)?), name], span))
+}
+
+fn dict_method_name(node: &Expr) -> Option<&'static str> {
+    let Expr::Const(n) = node else { return None };
+    DICT_METHODS.into_iter().find(|m| n.value.as_str() == Some(*m))
+}
+
 pub fn expr<'a>(node: &Expr<'a>) -> R<Expr<'a>> {
     let optional = |e: &Option<Expr<'a>>| e.as_ref().map(expr).transpose();
     Ok(match node {
@@ -278,8 +297,15 @@ pub fn expr<'a>(node: &Expr<'a>) -> R<Expr<'a>> {
             let test = Test { name: n.name, expr: expr(&n.expr)?, args: args(&n.args)? };
             done(Expr::Test(Spanned::new(test, n.span())), n.span())
         }
+        Expr::GetAttr(n) if DICT_METHODS.contains(&n.name) => {
+            named(ATTRIBUTE, &n.expr, n.name, n.span())?
+        }
         Expr::GetAttr(n) => {
             Expr::GetAttr(Spanned::new(GetAttr { expr: expr(&n.expr)?, name: n.name }, n.span()))
+        }
+        Expr::GetItem(n) if dict_method_name(&n.subscript_expr).is_some() => {
+            let name = dict_method_name(&n.subscript_expr).unwrap_or("");
+            named(ITEM, &n.expr, name, n.span())?
         }
         Expr::GetItem(n) => Expr::GetItem(Spanned::new(
             GetItem { expr: expr(&n.expr)?, subscript_expr: expr(&n.subscript_expr)? },
