@@ -36,10 +36,13 @@ void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> pr
   request_.sampling = request.sampling;
   request_.skip_special_tokens = request.skip_special_tokens;
   const int n = request.sampling.n;
+  const DecoderOptions decoding{
+      .stop = request.stop,
+      .special = request.skip_special_tokens ? DecoderOptions::Special::kSkip : DecoderOptions::Special::kKeep,
+      .stop_string = request.include_stop ? DecoderOptions::Stop::kInclude : DecoderOptions::Stop::kLeaveOut};
   choices_.resize(prompts.size() * static_cast<size_t>(n));
   for (size_t i = 0; i < choices_.size(); ++i) {
-    choices_[i].decoder =
-        services_.codec.NewDecoder(request.stop, request.skip_special_tokens ? SkipSpecial::kYes : SkipSpecial::kNo);
+    choices_[i].decoder = services_.codec.NewDecoder(decoding);
     choices_[i].news.index = static_cast<int>(i);
     choices_[i].news.first = true;
     choices_[i].news.with_logprobs = request.sampling.logprobs >= 0;
@@ -112,7 +115,9 @@ void Generation::ObserveTokens(Choice& choice, size_t tokens, Time now) {
 
 void Generation::TakeToken(int prompt, Choice& choice, const SampledToken& sampled) {
   if (request_.sampling.logprobs >= 0) HoldLogprobs(prompt, choice, sampled);
-  ShowText(choice, choice.decoder->Push(sampled.token));
+  using Check = TextDecoder::StopCheck;
+  const Check check = choice.tokens >= request_.sampling.min_tokens ? Check::kYes : Check::kNo;
+  ShowText(choice, choice.decoder->Push(sampled.token, check));
 }
 
 void Generation::HoldLogprobs(int prompt, Choice& choice, const SampledToken& sampled) {

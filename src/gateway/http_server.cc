@@ -4,9 +4,7 @@
 // away is seen, whether its request is queued, running or streaming. Beast's parser is fed by hand for that reason.
 #include "gateway/http_server.h"
 
-#include <netinet/tcp.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -38,6 +36,9 @@ using Acceptor = asio::basic_socket_acceptor<Tcp, Executor>;
 constexpr auto kSweepPeriod = std::chrono::milliseconds(200);
 constexpr auto kLingerTime = std::chrono::seconds(3);
 constexpr auto kFlushTime = std::chrono::seconds(1);  // output that is still queued when the server stops
+// Behind unread input the end of file cannot be seen: a client that pipelines more than the limit while its answer takes
+// longer than this is given up.
+constexpr auto kPausedMax = std::chrono::seconds(2);
 constexpr size_t kReadBytes = 16 << 10;
 constexpr int kRejectedConnections = 256;  // over max_connections: answered 503; beyond these closed without a word
 
@@ -136,7 +137,7 @@ struct HttpServer::Impl {
   void Accept();
   void WaitForSignal();
   void Sweep();
-  void Remove(Connection* connection) { connections.erase(connection); }
+  void Remove(Connection* connection);
   void BeginStop();
   void Run();
 
@@ -180,7 +181,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Called every kSweepPeriod: what waits too long ends here.
   void CheckTime(Clock::time_point now) {
     if (queued_bytes() > 0 && now > write_deadline_) return Lose();
-    if (state_ == State::kHandling && read_paused_ && PeerHasClosed()) return Lose();
+    if (state_ == State::kHandling && read_paused_ && now > paused_since_ + kPausedMax) return Lose();
     if (state_ == State::kHandling || now <= deadline_) return;
     if (state_ == State::kReading && parser_started_) {
       return Refuse(408, "the request did not arrive in time");
@@ -220,13 +221,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnFlushed();
   void Linger();
   void ReleaseBody();
-  bool PeerHasClosed();
 
   HttpServer::Impl& server_;
   Socket socket_;
   const bool rejected_;
   State state_ = State::kReading;
-  Clock::time_point deadline_, write_deadline_;
+  Clock::time_point deadline_, write_deadline_, paused_since_;
 
   beast::flat_buffer in_;
   std::optional<Parser> parser_;
@@ -287,7 +287,10 @@ void Connection::ResetParser() {
 void Connection::StartRead() {
   if (reading_ || peer_eof_ || state_ == State::kClosed) return;
   read_paused_ = state_ == State::kHandling && static_cast<int64_t>(in_.size()) >= server_.options.max_pipelined_bytes;
-  if (read_paused_) return;
+  if (read_paused_) {
+    paused_since_ = Clock::now();
+    return;
+  }
   reading_ = true;
   socket_.async_read_some(in_.prepare(kReadBytes), [self = shared_from_this()](const ErrorCode& ec, size_t bytes) {
     self->reading_ = false;
@@ -503,14 +506,6 @@ void Connection::Close() {
   server_.Remove(this);
 }
 
-// With the read paused the end of file cannot be read; the kernel still knows it.
-bool Connection::PeerHasClosed() {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;
-  return info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_CLOSE;
-}
-
 }  // namespace
 
 void HttpServer::Impl::Accept() {
@@ -569,6 +564,11 @@ void HttpServer::Impl::Run() {
       // A handler that ran out of memory loses its own work; the others go on.
     }
   }
+}
+
+void HttpServer::Impl::Remove(Connection* connection) {
+  connections.erase(connection);
+  if (stopping && connections.empty()) sweep.cancel();
 }
 
 void HttpServer::Impl::BeginStop() {

@@ -23,7 +23,7 @@ struct HttpOptions {
   int max_header_bytes = 32 << 10;
   int64_t max_body_bytes = 10 << 20;
   int64_t max_buffered_body_bytes = 256 << 20;  // bodies held over all connections; beyond it 429
-  int64_t max_pipelined_bytes = 64 << 10;       // read ahead while an answer is under way
+  int64_t max_pipelined_bytes = 256 << 10;      // read ahead while an answer is under way
   std::chrono::milliseconds header_timeout{10'000};  // first byte to end of header
   std::chrono::milliseconds body_timeout{120'000};   // end of header to end of body
   std::chrono::milliseconds idle_timeout{120'000};   // between requests of a connection

@@ -47,7 +47,6 @@ constexpr Unsupported kUnsupported[] = {
     {"bad_words", kOnBoth, {"[]"}, ""},
     {"allowed_token_ids", kOnBoth, {}, ""},
     {"truncate_prompt_tokens", kOnBoth, {}, ""},
-    {"include_stop_str_in_output", kOnBoth, {"false"}, ""},
     {"return_tokens_as_token_ids", kOnBoth, {"false"}, ""},
     {"return_token_ids", kOnBoth, {"false"}, ""},
     {"detokenize", kOnBoth, {"true"}, ""},
@@ -186,6 +185,7 @@ std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::strin
   ReadLogprobs(body, request);
   ReadStreaming(body, request);
   request.stop = body.StringOrList("stop", kStopStringsMax, kStopStringBytesMax);
+  request.include_stop = body.Bool("include_stop_str_in_output", false);
   request.skip_special_tokens = body.Bool("skip_special_tokens", true);
   if (endpoint == Endpoint::kChat) {
     ReadChat(body, request);

@@ -38,6 +38,7 @@ struct ApiRequest {
   SamplingParams sampling;
   bool max_tokens_given = false;         // else sampling.max_tokens is what the context leaves (chat)
   std::vector<std::string> stop;
+  bool include_stop = false;             // the stop string that was found stays in the text
   bool skip_special_tokens = true;
   bool stream = false;
   bool include_usage = false;

@@ -303,9 +303,12 @@ Server::Server() = default;
 Server::~Server() {
   if (!impl_) return;
   impl_->inbox->Close();
-  impl_->http->Stop();
+  impl_->http->Post([impl = impl_.get()] {
+    impl->stop_requests = 2;
+    impl->AbortEverything();
+    impl->http->Stop();
+  });
   impl_->http->Join();
-  for (const auto& [_, generation] : impl_->generations) generation->OnGone();
   impl_->generations.clear();  // before `http`, whose connections they hold
 }
 

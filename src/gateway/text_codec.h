@@ -1,7 +1,8 @@
 // What the gateway needs of a tokenizer and a chat template. The text module stands behind it in the product
-// (text_module_codec.h); tests use one token a byte (testing/byte_codec.h) and need no tokenizer library.
+// (tokenizer_codec.h); tests use one token a byte (testing/byte_codec.h) and need no tokenizer library.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,14 +18,20 @@ class TextDecoder {
  public:
   virtual ~TextDecoder() = default;
   // The text that can be shown now: whole characters, and nothing that a stop string could still need. After a stop
-  // string was found the answer is what stood before it, and later tokens give nothing.
-  virtual std::string Push(TokenId token) = 0;
+  // string was found later tokens give nothing. kNo: stop strings do not count yet (min_tokens).
+  enum class StopCheck : uint8_t { kNo, kYes };
+  virtual std::string Push(TokenId token, StopCheck check) = 0;
   virtual std::string Finish() = 0;                        // what was held back; the last call
   virtual const std::string* stop_string() const = 0;      // the one that was found, or nullptr
 };
 
 enum class SpecialTokens : uint8_t { kNone, kAdd };
-enum class SkipSpecial : uint8_t { kNo, kYes };
+
+struct DecoderOptions {
+  std::vector<std::string> stop;
+  enum class Special : uint8_t { kSkip, kKeep } special = Special::kSkip;       // written into the text or not
+  enum class Stop : uint8_t { kLeaveOut, kInclude } stop_string = Stop::kLeaveOut;
+};
 
 // Thread rule: any thread, several at a time.
 class TextCodec {
@@ -38,7 +45,7 @@ class TextCodec {
   // What the token adds to a text; may be a part of a UTF-8 sequence. "" for ids without a token.
   virtual std::string TokenBytes(TokenId token) const = 0;
   virtual bool IsSpecial(TokenId token) const = 0;
-  virtual std::unique_ptr<TextDecoder> NewDecoder(const std::vector<std::string>& stop, SkipSpecial skip) const = 0;
+  virtual std::unique_ptr<TextDecoder> NewDecoder(const DecoderOptions& options) const = 0;
 };
 
 }  // namespace sixfold::gateway

@@ -11,24 +11,26 @@ namespace {
 // Keeps the whole text and looks through all of it each time: slow, and plainly right.
 class ByteDecoder final : public TextDecoder {
  public:
-  ByteDecoder(std::vector<std::string> stop, SkipSpecial skip) : stop_(std::move(stop)), skip_(skip) {}
+  explicit ByteDecoder(const DecoderOptions& options) : options_(options) {}
 
-  std::string Push(TokenId token) override {
+  std::string Push(TokenId token, StopCheck check) override {
     if (found_ >= 0) return "";
-    if (token >= kByteBos && skip_ == SkipSpecial::kYes) return "";
+    if (token >= kByteBos && options_.special == DecoderOptions::Special::kSkip) return "";
     text_ += ByteCodec().TokenBytes(token);
+    if (check == StopCheck::kNo) search_from_ = text_.size();
     size_t end = std::string::npos;
-    for (size_t i = 0; i < stop_.size(); ++i) {
-      const size_t at = text_.find(stop_[i]);
+    for (size_t i = 0; i < options_.stop.size(); ++i) {
+      const size_t at = text_.find(options_.stop[i], search_from_);
       if (at < end) {
         end = at;
         found_ = static_cast<int>(i);
       }
     }
-    if (found_ >= 0) return Show(end);
+    const bool include = options_.stop_string == DecoderOptions::Stop::kInclude;
+    if (found_ >= 0) return Show(end + (include ? stop_string()->size() : 0));
     size_t safe = text_.size();
-    for (const std::string& stop : stop_) {
-      for (size_t length = std::min(stop.size(), text_.size()); length > 0; --length) {
+    for (const std::string& stop : options_.stop) {
+      for (size_t length = std::min(stop.size(), text_.size() - search_from_); length > 0; --length) {
         if (text_.ends_with(stop.substr(0, length))) {
           safe = std::min(safe, text_.size() - length);
           break;
@@ -46,7 +48,9 @@ class ByteDecoder final : public TextDecoder {
     return Show(safe);
   }
   std::string Finish() override { return found_ >= 0 ? "" : Show(text_.size()); }
-  const std::string* stop_string() const override { return found_ < 0 ? nullptr : &stop_[static_cast<size_t>(found_)]; }
+  const std::string* stop_string() const override { 
+    return found_ < 0 ? nullptr : &options_.stop[static_cast<size_t>(found_)];
+  }
 
  private:
   std::string Show(size_t end) {
@@ -56,9 +60,9 @@ class ByteDecoder final : public TextDecoder {
     return part;
   }
 
-  const std::vector<std::string> stop_;
-  const SkipSpecial skip_;
+  const DecoderOptions options_;
   std::string text_;
+  size_t search_from_ = 0;
   size_t shown_ = 0;
   int found_ = -1;
 };
@@ -94,8 +98,8 @@ std::string ByteCodec::TokenBytes(TokenId token) const {
   return "";
 }
 
-std::unique_ptr<TextDecoder> ByteCodec::NewDecoder(const std::vector<std::string>& stop, SkipSpecial skip) const {
-  return std::make_unique<ByteDecoder>(stop, skip);
+std::unique_ptr<TextDecoder> ByteCodec::NewDecoder(const DecoderOptions& options) const {
+  return std::make_unique<ByteDecoder>(options);
 }
 
 }  // namespace sixfold::gateway

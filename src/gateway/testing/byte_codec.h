@@ -17,7 +17,7 @@ class ByteCodec final : public TextCodec {
                                  bool add_generation_prompt) const override;
   std::string TokenBytes(TokenId token) const override;
   bool IsSpecial(TokenId token) const override { return token >= kByteBos && token <= kByteUnused; }
-  std::unique_ptr<TextDecoder> NewDecoder(const std::vector<std::string>& stop, SkipSpecial skip) const override;
+  std::unique_ptr<TextDecoder> NewDecoder(const DecoderOptions& options) const override;
 };
 
 }  // namespace sixfold::gateway

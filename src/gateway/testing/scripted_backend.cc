@@ -112,6 +112,11 @@ std::vector<TokenId> ScriptedBackend::last_prompt() const {
   return last_prompt_;
 }
 
+bool ScriptedBackend::WaitSubmitted(uint64_t count, std::chrono::milliseconds timeout) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, timeout, [this, count] { return next_id_ > count; });
+}
+
 bool ScriptedBackend::WaitIdle(std::chrono::milliseconds timeout) const {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, timeout, [this] { return active_.empty() && !calling_sinks_; });

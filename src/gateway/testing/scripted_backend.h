@@ -47,6 +47,8 @@ class ScriptedBackend final : public Backend {
   // Sampling of the last accepted request.
   SamplingParams last_sampling() const;
   std::vector<TokenId> last_prompt() const;
+  // Waits until so many requests have been accepted since the start.
+  bool WaitSubmitted(uint64_t count, std::chrono::milliseconds timeout) const;
   // Waits until nothing runs or waits; false when the time is over first.
   bool WaitIdle(std::chrono::milliseconds timeout) const;
 
