@@ -42,10 +42,11 @@ struct AttentionCase {
 };
 
 constexpr AttentionCase kAttentionCases[] = {
-    {"prefill", 9, 3, 64, 0, 512, true},    {"prefill", 9, 3, 64, 0, 2048, true},    {"prefill", 9, 3, 64, 0, 2048, false},
-    {"prefill", 32, 8, 128, 0, 512, true},  {"decode", 9, 3, 64, 511, 1, true},      {"decode", 9, 3, 64, 4095, 1, true},
-    {"decode", 9, 3, 64, 4095, 1, false},   {"decode", 32, 8, 128, 4095, 1, true},   {"decode", 32, 8, 128, 16383, 1, true},
-    {"decode", 16, 16, 128, 4095, 1, true},
+    {"prefill", 9, 3, 64, 0, 512, true},    {"prefill", 9, 3, 64, 0, 2048, true},
+    {"prefill", 9, 3, 64, 0, 2048, false},  {"prefill", 32, 8, 128, 0, 512, true},
+    {"decode", 9, 3, 64, 511, 1, true},     {"decode", 9, 3, 64, 4095, 1, true},
+    {"decode", 9, 3, 64, 4095, 1, false},   {"decode", 32, 8, 128, 4095, 1, true},
+    {"decode", 32, 8, 128, 16383, 1, true}, {"decode", 16, 16, 128, 4095, 1, true},
 };
 
 template <typename F>
@@ -85,8 +86,10 @@ void RunAttention(const AttentionCase& c, Ops& ops, const Options& options, doub
   for (Buffer* buffer : {&k, &v}) {
     for (int64_t i = 0; i < elements; ++i) {
       const float value = values[i & 0xffff];
-      if (c.bf16) buffer->as<uint16_t>()[i] = Bf16FromFloat(value);
-      else buffer->as<float>()[i] = value;
+      if (c.bf16)
+        buffer->as<uint16_t>()[i] = Bf16FromFloat(value);
+      else
+        buffer->as<float>()[i] = value;
     }
   }
   std::vector<int32_t> table(pages);
@@ -101,11 +104,12 @@ void RunAttention(const AttentionCase& c, Ops& ops, const Options& options, doub
   const double seconds = MedianSeconds(options, budget, [&] { ops.Attention(args); });
   const double keys = static_cast<double>(c.rows) * (c.context + (c.rows + 1) / 2.0);  // that queries see
   const double bytes = 2.0 * static_cast<double>(length) * c.kv_heads * c.dim * (c.bf16 ? 2 : 4);
-  std::printf("{\"bench\":\"attention\",\"case\":\"%s\",\"heads\":%d,\"kv_heads\":%d,\"dim\":%d,\"context\":%lld,\"rows\":%lld,"
-              "\"kv\":\"%s\",\"threads\":%d,\"us\":%.1f,\"gflops\":%.1f,\"kv_gb_per_s\":%.2f}\n",
-              c.name, c.heads, c.kv_heads, c.dim, static_cast<long long>(length), static_cast<long long>(c.rows),
-              c.bf16 ? "bf16" : "f32", options.threads, seconds * 1e6, 4.0 * keys * c.heads * c.dim / seconds * 1e-9,
-              bytes / seconds * 1e-9);
+  std::printf(
+      "{\"bench\":\"attention\",\"case\":\"%s\",\"heads\":%d,\"kv_heads\":%d,\"dim\":%d,\"context\":%lld,\"rows\":%lld,"
+      "\"kv\":\"%s\",\"threads\":%d,\"us\":%.1f,\"gflops\":%.1f,\"kv_gb_per_s\":%.2f}\n",
+      c.name, c.heads, c.kv_heads, c.dim, static_cast<long long>(length), static_cast<long long>(c.rows),
+      c.bf16 ? "bf16" : "f32", options.threads, seconds * 1e6, 4.0 * keys * c.heads * c.dim / seconds * 1e-9,
+      bytes / seconds * 1e-9);
   std::fflush(stdout);
 }
 
@@ -130,7 +134,8 @@ void RunAll(const Options& options) {
     std::vector<float> x = Random(rows * 1536), y = x, weight = Random(1536), out(x.size());
     RunRows("rms_norm", rows, 576, options, budget / 2,
             [&] { ops.RmsNorm(x.data(), 576, rows, 576, weight.data(), 1e-5f, out.data(), 576); });
-    RunRows("silu_mul", rows, 1536, options, budget / 2, [&] { ops.SiluMul(x.data(), y.data(), rows * 1536, out.data()); });
+    RunRows("silu_mul", rows, 1536, options, budget / 2,
+            [&] { ops.SiluMul(x.data(), y.data(), rows * 1536, out.data()); });
   }
   const std::vector<float> logits = Random(49152);
   volatile float sink = 0;

@@ -52,8 +52,10 @@ void AttentionRunner::Run(const AttentionArgs& args) {
   GrowScratch(args);
   work_ = cuts_.empty() ? &pieces_ : &nodes_;
   next_.store(0, std::memory_order_relaxed);
-  if (threaded) pool_.Run([this](int member) { RunMember(member); });
-  else RunMember(0);
+  if (threaded)
+    pool_.Run([this](int member) { RunMember(member); });
+  else
+    RunMember(0);
   for (const Cut& cut : cuts_) table_.merge(cut.whole, cut.partials, ScratchOf(0));
 }
 
@@ -103,7 +105,8 @@ void AttentionRunner::CutAlongKeys(const AttentionArgs& args) {
   const int64_t nodes_each = (wanted + count - 1) / count;
   const auto level_of = [&](const AttentionPiece& piece) {
     int level = 0;
-    while (((piece.chunk_end - piece.chunk_begin) >> level) > nodes_each || (int64_t{args.chunk} << level) < kMinNodeKeys)
+    while (((piece.chunk_end - piece.chunk_begin) >> level) > nodes_each ||
+           (int64_t{args.chunk} << level) < kMinNodeKeys)
       ++level;
     return level;
   };
@@ -120,7 +123,8 @@ void AttentionRunner::CutAlongKeys(const AttentionArgs& args) {
       nodes_.push_back(piece);
       continue;
     }
-    cuts_.push_back({.whole = piece, .offset = floats, .partials = {.first_node = first, .nodes = nodes}, .level = level});
+    cuts_.push_back(
+        {.whole = piece, .offset = floats, .partials = {.first_node = first, .nodes = nodes}, .level = level});
     floats += nodes * partial_floats(piece);
   }
   if (partials_.size() < floats) partials_.resize(floats);
@@ -138,10 +142,10 @@ void AttentionRunner::CutAlongKeys(const AttentionArgs& args) {
 }
 
 void AttentionRunner::GrowScratch(const AttentionArgs& args) {
-  const size_t floats = kAlignFloats + table_.attention_scratch({.chunk = args.chunk,
-                                                                 .k_dim = args.kv.k_dim,
-                                                                 .v_dim = args.kv.v_dim,
-                                                                 .tree_levels = tree_levels_});
+  const size_t floats =
+      kAlignFloats +
+      table_.attention_scratch(
+          {.chunk = args.chunk, .k_dim = args.kv.k_dim, .v_dim = args.kv.v_dim, .tree_levels = tree_levels_});
   for (std::vector<float>& scratch : scratch_)
     if (scratch.size() < floats) scratch.resize(floats);
 }

@@ -92,8 +92,10 @@ class ChunkTree {
     int root = -1;
     for (int level = 0; occupied_ >> level; ++level) {
       if (!(occupied_ >> level & 1)) continue;
-      if (root >= 0) merge(slot_[level], root);
-      else root = slot_[level];
+      if (root >= 0)
+        merge(slot_[level], root);
+      else
+        root = slot_[level];
     }
     occupied_ = 0;
     return root;
@@ -133,7 +135,7 @@ class AttentionRunner {
   std::vector<AttentionPiece> nodes_;  // pieces_ after cutting, when there is something to cut
   std::vector<Cut> cuts_;
   std::vector<float> partials_;
-  std::vector<std::vector<float>> scratch_;  // one a member
+  std::vector<std::vector<float>> scratch_;            // one a member
   const std::vector<AttentionPiece>* work_ = nullptr;  // while a call runs
   std::atomic<size_t> next_{0};
   int tree_levels_ = 0;

@@ -37,8 +37,8 @@ std::vector<Isa> Isas() {
 struct Case {
   Shape shape;
   std::vector<Request> requests;
-  std::vector<float> q;                             // [rows, heads, k_dim]
-  std::vector<std::vector<float>> k, v;             // per request: [position][kv_head][dim], as stored
+  std::vector<float> q;                  // [rows, heads, k_dim]
+  std::vector<std::vector<float>> k, v;  // per request: [position][kv_head][dim], as stored
   std::vector<std::byte> k_pages, v_pages;
   std::vector<std::vector<int32_t>> pages;
   int64_t rows = 0;
@@ -85,8 +85,10 @@ struct Case {
     for (int d = 0; d < dim; ++d) {
       std::byte* at = to->data() + (slot * dim + d) * Width();
       const uint16_t half = Bf16FromFloat(from[d]);
-      if (shape.bf16) std::memcpy(at, &half, 2);
-      else std::memcpy(at, &from[d], 4);
+      if (shape.bf16)
+        std::memcpy(at, &half, 2);
+      else
+        std::memcpy(at, &from[d], 4);
     }
   }
 
@@ -221,7 +223,8 @@ std::vector<double> Naive(const Case& c) {
         for (int64_t j = first; j <= position; ++j) {
           double dot = 0;
           for (int d = 0; d < s.k_dim; ++d)
-            dot += double{c.q[(row * s.heads + h) * s.k_dim + d]} * c.k[request][(j * s.kv_heads + kv_head) * s.k_dim + d];
+            dot +=
+                double{c.q[(row * s.heads + h) * s.k_dim + d]} * c.k[request][(j * s.kv_heads + kv_head) * s.k_dim + d];
           score.push_back(dot / std::sqrt(static_cast<double>(s.k_dim)));
         }
         const double m = *std::max_element(score.begin(), score.end());
@@ -251,8 +254,10 @@ const std::vector<std::pair<Shape, std::vector<Request>>>& Cases() {
       {{.heads = 16, .kv_heads = 1, .k_dim = 192, .v_dim = 128, .chunk = 64}, {{0, 20}, {100, 1}}},
       {{.heads = 5, .kv_heads = 5, .k_dim = 33, .v_dim = 7, .chunk = 512}, {{0, 33}, {520, 2}}},
       {{.heads = 3, .kv_heads = 3, .k_dim = 65, .v_dim = 130, .bf16 = false, .chunk = 32}, {{0, 45}, {99, 1}}},
-      {{.heads = 40, .kv_heads = 1, .k_dim = 16, .v_dim = 32, .bf16 = false, .chunk = 16, .window = 1}, {{0, 40}, {64, 1}}},
-      {{.heads = 6, .kv_heads = 2, .k_dim = 64, .v_dim = 64, .bf16 = false, .chunk = 128, .window = 33}, {{0, 60}, {250, 12}}},
+      {{.heads = 40, .kv_heads = 1, .k_dim = 16, .v_dim = 32, .bf16 = false, .chunk = 16, .window = 1},
+       {{0, 40}, {64, 1}}},
+      {{.heads = 6, .kv_heads = 2, .k_dim = 64, .v_dim = 64, .bf16 = false, .chunk = 128, .window = 33},
+       {{0, 60}, {250, 12}}},
   };
   return cases;
 }
@@ -264,7 +269,8 @@ TEST(Attention, EveryIsaAndPoolSizeEqualsTheRecursiveDefinition) {
     const std::vector<float> want = Recursive(c);
     for (const Isa isa : Isas())
       for (int threads = 1; threads <= 3; ++threads)
-        EXPECT_TRUE(SameBits(c.Run(isa, threads, c.Sequences()), want)) << "case " << i << ", " << NameOf(isa) << ", " << threads;
+        EXPECT_TRUE(SameBits(c.Run(isa, threads, c.Sequences()), want))
+            << "case " << i << ", " << NameOf(isa) << ", " << threads;
   }
 }
 
@@ -289,7 +295,8 @@ TEST(Attention, IsCloseToSoftmaxInDouble) {
 
 TEST(Attention, APrefillInPiecesEqualsTheWholeAndEveryDecodeStep) {
   SetFloatMode();
-  for (const Shape& shape : {Shape{.heads = 9, .kv_heads = 3, .chunk = 32}, Shape{.heads = 4, .kv_heads = 4, .k_dim = 24, .v_dim = 24, .chunk = 64, .window = 50},
+  for (const Shape& shape : {Shape{.heads = 9, .kv_heads = 3, .chunk = 32},
+                             Shape{.heads = 4, .kv_heads = 4, .k_dim = 24, .v_dim = 24, .chunk = 64, .window = 50},
                              Shape{.heads = 8, .kv_heads = 1, .k_dim = 80, .v_dim = 80, .bf16 = false, .chunk = 16}}) {
     Case c(shape, {{0, 150}});
     for (const Isa isa : Isas()) {
@@ -325,11 +332,38 @@ TEST(Attention, ALongDecodeIsTheSameHoweverItsKeysAreShared) {
   SetFloatMode();
   for (const int chunk : {16, 64, 256, 512}) {
     for (const int64_t window : {0, 1500}) {
-      Case c({.heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .chunk = chunk, .window = window}, {{5000, 1}, {3333, 1}});
+      Case c({.heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .chunk = chunk, .window = window},
+             {{5000, 1}, {3333, 1}});
       const std::vector<float> want = c.Run(Isa::kScalar, 1, c.Sequences());
       for (const Isa isa : Isas())
         for (int threads = 1; threads <= 4; ++threads)
-          EXPECT_TRUE(SameBits(c.Run(isa, threads, c.Sequences()), want)) << NameOf(isa) << ", " << threads << ", chunk " << chunk;
+          EXPECT_TRUE(SameBits(c.Run(isa, threads, c.Sequences()), want))
+              << NameOf(isa) << ", " << threads << ", chunk " << chunk;
+    }
+  }
+}
+
+TEST(Attention, PagesBeforeTheWindowAreNotLookedAt) {
+  SetFloatMode();
+  Case c({.heads = 6, .kv_heads = 2, .chunk = 64, .window = 40}, {{300, 20}, {500, 1}, {96, 1}, {0, 90}});
+  const std::vector<float> want = c.Run(Isa::kScalar, 1, c.Sequences());
+  for (size_t i = 0; i < c.requests.size(); ++i) {
+    const int64_t first_seen = c.requests[i].context - 39;
+    for (int64_t page = 0; (page + 1) * 16 <= first_seen; ++page) c.pages[i][page] = 1 << 30;  // far outside
+  }
+  for (const Isa isa : Isas())
+    for (const int threads : {1, 2}) EXPECT_TRUE(SameBits(c.Run(isa, threads, c.Sequences()), want)) << NameOf(isa);
+}
+
+TEST(Attention, NanAmongTheVisibleKeysIsNotHidden) {
+  SetFloatMode();
+  for (const bool bf16 : {true, false}) {
+    Case c({.heads = 3, .kv_heads = 1, .bf16 = bf16, .chunk = 32}, {{0, 64}});
+    const int64_t slot = c.Slot(c.pages[0], 40, 0);
+    std::fill_n(c.k_pages.begin() + slot * 64 * c.Width(), 4, std::byte{0xff});
+    for (const Isa isa : Isas()) {
+      const std::vector<float> out = c.Run(isa, 1, c.Sequences());
+      for (int64_t row = 0; row < 64; ++row) EXPECT_EQ(std::isnan(out[row * 3 * 64]), row >= 40) << NameOf(isa);
     }
   }
 }
@@ -367,8 +401,8 @@ TEST(Attention, RandomShapesAgree) {
     for (const float value : want) ASSERT_TRUE(std::isfinite(value));
     for (const Isa isa : Isas())
       EXPECT_TRUE(SameBits(c.Run(isa, 2, c.Sequences()), want))
-          << NameOf(isa) << " round " << round << " heads " << s.heads << "/" << s.kv_heads << " dims " << s.k_dim << "/"
-          << s.v_dim << " bf16 " << s.bf16 << " chunk " << s.chunk << " window " << s.window;
+          << NameOf(isa) << " round " << round << " heads " << s.heads << "/" << s.kv_heads << " dims " << s.k_dim
+          << "/" << s.v_dim << " bf16 " << s.bf16 << " chunk " << s.chunk << " window " << s.window;
   }
 }
 

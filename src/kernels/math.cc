@@ -15,7 +15,8 @@ constexpr double kLn2Low = 0x1.ef35793c76730p-45;
 constexpr double kLog2E = 0x1.71547652b82fep+0;
 constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
 // pi / 2 in parts of 23 bits: a product with an integer below 2^30 is exact.
-constexpr double kHalfPi[] = {0x1.921fb4p+0, 0x1.4442d0p-24, 0x1.846988p-48, 0x1.8cc514p-72, 0x1.80dc1cp-95, 0x1.a25204p-120};
+constexpr double kHalfPi[] = {0x1.921fb4p+0,  0x1.4442d0p-24, 0x1.846988p-48,
+                              0x1.8cc514p-72, 0x1.80dc1cp-95, 0x1.a25204p-120};
 
 // Rounds to the nearest integer, ties to even, without the library's choice of instruction. |x| < 2^51.
 inline double RoundToInteger(double x) {

@@ -19,8 +19,8 @@ inline uint16_t Bf16FromFloat(float x) {
 
 inline float RoundToBf16(float x) { return FloatFromBf16(Bf16FromFloat(x)); }
 
-// ExpF: n = round(x log2 e), r = x - n ln 2, exp(x) = 2^n (1 + r (1 + r q(r))). q interpolates (e^r - 1 - r) / r^2 at the
-// Chebyshev nodes of |r| <= 0.3466; the polynomial alone is off by 1.1e-8 at most. Adding kExpMagic rounds to an
+// ExpF: n = round(x log2 e), r = x - n ln 2, exp(x) = 2^n (1 + r (1 + r q(r))). q interpolates (e^r - 1 - r) / r^2 at
+// the Chebyshev nodes of |r| <= 0.3466; the polynomial alone is off by 1.1e-8 at most. Adding kExpMagic rounds to an
 // integer, which then stands in the low bits of the sum. The order of operations is the contract; see ExpF in math.cc.
 inline constexpr float kExpLow = -87.3f;
 inline constexpr float kExpHigh = 88.7f;

@@ -126,9 +126,8 @@ void Ops::Rope(float* x, int64_t x_stride, int64_t rows, int heads, int head_dim
 }
 
 void Ops::SiluMul(const float* gate, const float* up, int64_t count, float* out) {
-  Split(impl_->pool, count, count, kCacheLineFloats, [&](int64_t begin, int64_t end) {
-    impl_->table.silu_mul(gate + begin, up + begin, end - begin, out + begin);
-  });
+  Split(impl_->pool, count, count, kCacheLineFloats,
+        [&](int64_t begin, int64_t end) { impl_->table.silu_mul(gate + begin, up + begin, end - begin, out + begin); });
 }
 
 void Ops::Add(float* x, const float* y, int64_t count) {
@@ -150,8 +149,10 @@ void Ops::Clamp(float* x, int64_t x_stride, int64_t rows, int64_t n, float limit
 
 void Ops::WriteKv(const float* k, const float* v, std::span<const AttentionSequence> sequences, const KvLayerView& kv) {
   const auto store = [&](const float* from, std::byte* base, int dim, int64_t kv_row) {
-    if (kv.bf16) impl_->table.to_bf16(from, dim, reinterpret_cast<uint16_t*>(base) + kv_row * dim);
-    else std::copy(from, from + dim, reinterpret_cast<float*>(base) + kv_row * dim);
+    if (kv.bf16)
+      impl_->table.to_bf16(from, dim, reinterpret_cast<uint16_t*>(base) + kv_row * dim);
+    else
+      std::copy(from, from + dim, reinterpret_cast<float*>(base) + kv_row * dim);
   };
   for (const AttentionSequence& sequence : sequences) {
     Split(impl_->pool, sequence.rows, sequence.rows * kv.kv_heads * (kv.k_dim + kv.v_dim), 1,

@@ -15,13 +15,13 @@ inline constexpr int kPageTokens = 16;  // positions in one K/V page
 
 // Own transcendental functions, the same bits on every machine. Scalar forms; the ops use vector forms equal to them.
 // Relative error of a few 1e-7.
-float ExpF(float x);       // exp; 0 below -87.3, +inf above 88.7, NaN stays NaN
-float LogF(float x);       // natural logarithm, x > 0
-float SiluF(float x);      // x / (1 + exp(-x))
+float ExpF(float x);   // exp; 0 below -87.3, +inf above 88.7, NaN stays NaN
+float LogF(float x);   // natural logarithm, x > 0
+float SiluF(float x);  // x / (1 + exp(-x))
 // Double precision (error below 1e-14 relative), for tables made at load: no libm, since libm picks code by CPU.
 double ExpD(double x);
 double LogD(double x);
-double SinD(double x);     // |x| < 2^30
+double SinD(double x);  // |x| < 2^30
 double CosD(double x);
 
 // K and V pages of one layer: page b of kv head h starts at base + (b * kv_heads + h) * 16 * dim elements,
@@ -29,7 +29,7 @@ double CosD(double x);
 struct KvLayerView {
   std::byte* k = nullptr;
   std::byte* v = nullptr;
-  bool bf16 = true;        // element type: bf16, else fp32
+  bool bf16 = true;  // element type: bf16, else fp32
   int kv_heads = 0;
   int k_dim = 0;
   int v_dim = 0;
@@ -37,20 +37,21 @@ struct KvLayerView {
 
 // The rows of one request in a step.
 struct AttentionSequence {
-  int64_t first_row = 0;       // in q, k, v and out
+  int64_t first_row = 0;  // in q, k, v and out
   int64_t rows = 0;
-  int64_t first_position = 0;  // absolute position of the first row; row r stands at first_position + r
-  const int32_t* pages = nullptr;  // page numbers of positions [0, first_position + rows)
+  int64_t first_position = 0;      // absolute position of the first row; row r stands at first_position + r
+  // Page numbers of positions [0, first_position + rows). Those that no row sees (before a window) are not looked at.
+  const int32_t* pages = nullptr;
 };
 
 struct AttentionArgs {
-  const float* q = nullptr;    // [rows, heads, k_dim], rotated
-  float* out = nullptr;        // [rows, heads, v_dim]
-  int heads = 0;               // query head h reads kv head h / (heads / kv_heads)
-  KvLayerView kv;              // already holds this step's rows
+  const float* q = nullptr;  // [rows, heads, k_dim], rotated
+  float* out = nullptr;      // [rows, heads, v_dim]
+  int heads = 0;             // query head h reads kv head h / (heads / kv_heads)
+  KvLayerView kv;            // already holds this step's rows
   float scale = 1.0f;
-  int chunk = 256;             // keys in a leaf of the softmax tree: a power of two, 16 to 512
-  int64_t window = 0;          // a row at position p sees keys j with p - window < j <= p; 0: all j <= p
+  int chunk = 256;     // keys in a leaf of the softmax tree: a power of two, 16 to 512
+  int64_t window = 0;  // a row at position p sees keys j with p - window < j <= p; 0: all j <= p
   std::span<const AttentionSequence> sequences;
 };
 
@@ -67,8 +68,8 @@ class Ops {
   // The same over several heads as one vector (OLMoE): each head's sum as above, then a binary tree over heads.
   void RmsNormHeads(float* x, int64_t rows, int heads, int head_dim, const float* weight, float eps);
   // Rotates the two halves of the first `rotary_dim` of each head. cos, sin: [max_position][rotary_dim / 2].
-  void Rope(float* x, int64_t x_stride, int64_t rows, int heads, int head_dim, int rotary_dim,
-            const int32_t* positions, const float* cos, const float* sin);
+  void Rope(float* x, int64_t x_stride, int64_t rows, int heads, int head_dim, int rotary_dim, const int32_t* positions,
+            const float* cos, const float* sin);
   // out[i] = silu(gate[i]) * up[i] for a [rows, n] matrix; out may be gate.
   void SiluMul(const float* gate, const float* up, int64_t count, float* out);
   // x += y, and x[r] += bias for each row.
@@ -83,10 +84,10 @@ class Ops {
   //   s_j = dot(q, k_j) * scale (numerics.h order over k_dim; q rounded to bf16 if kv.bf16)
   //   m = max s_j;  p_j = ExpF(s_j - m), rounded to bf16 if kv.bf16
   //   l = dot(p, ones), O_d = dot(p, v_d): numerics.h order over keys in blocks of 32 aligned to the chunk; keys that
-  //   are not visible are skipped, which equals a zero p on finite values.
+  //   are not visible are skipped, as are blocks without a visible key, which equals a zero p on finite values.
   // Chunks merge in the binary tree over c (node(j, i) = chunks [i*2^j, (i+1)*2^j), an absent or empty child: copy the
   // other): m = max, a = ExpF(ml - m), b = ExpF(mr - m), l = fma(ll, a, lr * b), O = fma(Ol, a, Or * b).
-  // out = O / l.
+  // out = O / l. Slots of invisible positions may hold anything. NaN in a visible one gives NaN.
   void Attention(const AttentionArgs& args);
 
  private:
@@ -94,10 +95,11 @@ class Ops {
   std::unique_ptr<Impl> impl_;
 };
 
-// Reductions over one row of logits [vocab], in 64 fixed chunks of ceil(vocab/64) merged by a binary tree.
+// Reductions over one row of logits [vocab], in 64 fixed chunks of ceil(vocab/64) merged by a binary tree; a chunk is
+// summed in lanes i mod 64 as in RmsNorm. Logits of -inf count nothing; if all are, max is -inf and log_sum 0.
 struct LogSoftmaxStats {
-  float max = 0;       // largest logit
-  float log_sum = 0;   // log of sum exp(logit - max); log p = logit - max - log_sum
+  float max = 0;      // largest logit
+  float log_sum = 0;  // log of sum exp(logit - max); log p = logit - max - log_sum
 };
 LogSoftmaxStats LogSoftmax(std::span<const float> logits);
 // Index of the largest logit; the lowest index wins ties; NaN is never chosen unless all are NaN (then 0).

@@ -60,7 +60,8 @@ std::vector<float> OnEveryIsa(const std::vector<float>& input, const Op& op) {
       Ops ops(isa, pool);
       std::vector<float> got = input;
       op(ops, &got);
-      EXPECT_TRUE(SameBits(got, want)) << NameOf(isa) << " with " << threads << " threads, " << input.size() << " values";
+      EXPECT_TRUE(SameBits(got, want)) << NameOf(isa) << " with " << threads << " threads, " << input.size()
+                                       << " values";
     }
   }
   return want;
@@ -194,11 +195,11 @@ TEST(Rope, AgreesOnEveryIsaAndRotatesPairs) {
 }
 
 TEST(Elementwise, AgreeOnEveryIsaAndWithTheirDefinition) {
-  for (const int64_t n : {int64_t{1}, int64_t{5}, int64_t{16}, int64_t{33}, int64_t{64}, int64_t{1000}, int64_t{40'001}}) {
+  for (const int64_t n :
+       {int64_t{1}, int64_t{5}, int64_t{16}, int64_t{33}, int64_t{64}, int64_t{1000}, int64_t{40'001}}) {
     const std::vector<float> x = Awkward(n, 10), y = Awkward(n, 11);
-    const auto silu = OnEveryIsa(x, [&](Ops& ops, std::vector<float>* out) {
-      ops.SiluMul(out->data(), y.data(), n, out->data());
-    });
+    const auto silu =
+        OnEveryIsa(x, [&](Ops& ops, std::vector<float>* out) { ops.SiluMul(out->data(), y.data(), n, out->data()); });
     const auto sum = OnEveryIsa(x, [&](Ops& ops, std::vector<float>* out) { ops.Add(out->data(), y.data(), n); });
     for (int64_t i = 0; i < n; ++i) {
       ASSERT_EQ(silu[i], SiluF(x[i]) * y[i]);
@@ -212,9 +213,8 @@ TEST(Elementwise, SiluMulCoversTheWholeRangeOfExp) {
   std::vector<float> x(100'000);
   for (size_t i = 0; i < x.size(); ++i) x[i] = -90.0f + 180.0f * i / x.size();
   x[7] = kInf;
-  const auto out = OnEveryIsa(x, [&](Ops& ops, std::vector<float>* y) {
-    ops.SiluMul(y->data(), ones.data(), y->size(), y->data());
-  });
+  const auto out = OnEveryIsa(
+      x, [&](Ops& ops, std::vector<float>* y) { ops.SiluMul(y->data(), ones.data(), y->size(), y->data()); });
   EXPECT_EQ(out[7], kInf);
   EXPECT_EQ(out[0], 0.0f);
 }
@@ -237,12 +237,10 @@ TEST(Elementwise, NanStaysNan) {
 TEST(Elementwise, AddBiasAndClampWorkOnRowsWithAStride) {
   const int64_t rows = 50, n = 1001, stride = 1010;
   const std::vector<float> x = Awkward(rows * stride, 12), bias = Random(n, 13);
-  const auto sum = OnEveryIsa(x, [&](Ops& ops, std::vector<float>* y) {
-    ops.AddBias(y->data(), stride, rows, n, bias.data());
-  });
-  const auto clamped = OnEveryIsa(x, [&](Ops& ops, std::vector<float>* y) {
-    ops.Clamp(y->data(), stride, rows, n, 1.5f);
-  });
+  const auto sum =
+      OnEveryIsa(x, [&](Ops& ops, std::vector<float>* y) { ops.AddBias(y->data(), stride, rows, n, bias.data()); });
+  const auto clamped =
+      OnEveryIsa(x, [&](Ops& ops, std::vector<float>* y) { ops.Clamp(y->data(), stride, rows, n, 1.5f); });
   for (int64_t i = 0; i < rows * stride; ++i) {
     const bool inside = i % stride < n;
     ASSERT_EQ(sum[i], inside ? x[i] + bias[i % stride] : x[i]);
@@ -313,7 +311,8 @@ TEST(LogSoftmax, FollowsItsTreeAndAgreesWithLongDouble) {
       Node leaf{-kInf, 0};
       for (int64_t k = i * width; k < std::min(vocab, (i + 1) * width); ++k) leaf.m = std::max(leaf.m, x[k]);
       float lane[64] = {};
-      for (int64_t k = i * width; k < std::min(vocab, (i + 1) * width); ++k) lane[(k - i * width) % 64] += ExpF(x[k] - leaf.m);
+      for (int64_t k = i * width; k < std::min(vocab, (i + 1) * width); ++k)
+        lane[(k - i * width) % 64] += ExpF(x[k] - leaf.m);
       for (int j = 0; j < 16; ++j) lane[j] = (lane[j] + lane[j + 16]) + (lane[j + 32] + lane[j + 48]);
       for (int step = 8; step >= 1; step /= 2)
         for (int j = 0; j < step; ++j) lane[j] += lane[j + step];

@@ -15,7 +15,8 @@ float ElementAt(const std::byte* vector, bool bf16, int64_t i) {
   return FloatFromBf16(reinterpret_cast<const uint16_t*>(vector)[i]);
 }
 
-// The dot product of numerics.h over i in [first, last), blocks of 32 aligned to i = 0; a block without an i is skipped.
+// The dot product of numerics.h over i in [first, last), blocks of 32 aligned to i = 0; a block without an i is
+// skipped.
 template <typename Left, typename Right>
 float Dot(int64_t first, int64_t last, const Left& left, const Right& right) {
   float c = 0;
@@ -36,7 +37,8 @@ void Leaf(const AttentionPiece& piece, const float* q, int64_t first, int64_t la
   for (int64_t j = first; j < last; ++j) {
     const std::byte* key = KvAddress(piece, kv.k, kv.k_dim, j);
     float& s = score[j % args.chunk];
-    s = Dot(0, kv.k_dim, [&](int64_t d) { return q[d]; }, [&](int64_t d) { return ElementAt(key, kv.bf16, d); });
+    s = Dot(
+        0, kv.k_dim, [&](int64_t d) { return q[d]; }, [&](int64_t d) { return ElementAt(key, kv.bf16, d); });
     s *= args.scale;
     m = s > m ? s : m;
   }
@@ -48,9 +50,8 @@ void Leaf(const AttentionPiece& piece, const float* q, int64_t first, int64_t la
     if (kv.bf16) s = RoundToBf16(s);
   }
   for (int64_t d = 0; d < kv.v_dim; ++d) {
-    out[d] = Dot(first - chunk_start, last - chunk_start, p, [&](int64_t i) {
-      return ElementAt(KvAddress(piece, kv.v, kv.v_dim, chunk_start + i), kv.bf16, d);
-    });
+    out[d] = Dot(first - chunk_start, last - chunk_start, p,
+                 [&](int64_t i) { return ElementAt(KvAddress(piece, kv.v, kv.v_dim, chunk_start + i), kv.bf16, d); });
   }
   out[kv.v_dim] = m;
   out[kv.v_dim + 1] = Dot(first - chunk_start, last - chunk_start, p, [](int64_t) { return 1.0f; });

@@ -1,5 +1,3 @@
-#include "kernels/x86/attention.h"
-
 #include <immintrin.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/math.h"
+#include "kernels/x86/attention.h"
 #include "kernels/x86/target.h"
 #include "kernels/x86/unroll.h"
 
@@ -14,12 +13,14 @@ SF_BEGIN_TARGET(SF_TARGET_AVX2)
 namespace sixfold {
 namespace {
 
+// In this order: each part uses the ones before it.
+// clang-format off
 #include "kernels/x86/vector_avx2.inc"
-// After V, in this order.
 #include "kernels/x86/exp_body.inc"
 #include "kernels/x86/attention_body.inc"
 #include "kernels/x86/attention_tile.inc"
 #include "kernels/x86/attention_row.inc"
+// clang-format on
 
 }  // namespace
 }  // namespace sixfold
@@ -30,8 +31,10 @@ namespace sixfold {
 int64_t Avx2AttentionScratch(const AttentionShape& shape) { return ScratchFloats(shape); }
 
 void Avx2Attend(const AttentionPiece& piece, float* scratch) {
-  if (IsRow(piece)) AttendRow(piece, scratch);
-  else AttendTile(piece, scratch);
+  if (IsRow(piece))
+    AttendRow(piece, scratch);
+  else
+    AttendTile(piece, scratch);
 }
 
 void Avx2MergePartials(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch) {

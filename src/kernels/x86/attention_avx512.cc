@@ -18,12 +18,14 @@ SF_BEGIN_TARGET(SF_TARGET_AVX512)
 namespace sixfold {
 namespace {
 
+// In this order: each part uses the ones before it.
+// clang-format off
 #include "kernels/x86/vector_avx512.inc"
-// After V, in this order.
 #include "kernels/x86/exp_body.inc"
 #include "kernels/x86/attention_body.inc"
 #include "kernels/x86/attention_tile.inc"
 #include "kernels/x86/attention_row.inc"
+// clang-format on
 
 }  // namespace
 }  // namespace sixfold
@@ -34,8 +36,10 @@ namespace sixfold {
 int64_t Avx512AttentionScratch(const AttentionShape& shape) { return ScratchFloats(shape); }
 
 void Avx512Attend(const AttentionPiece& piece, float* scratch) {
-  if (IsRow(piece)) AttendRow(piece, scratch);
-  else AttendTile(piece, scratch);
+  if (IsRow(piece))
+    AttendRow(piece, scratch);
+  else
+    AttendTile(piece, scratch);
 }
 
 void Avx512MergePartials(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch) {

@@ -17,10 +17,12 @@ SF_BEGIN_TARGET(SF_TARGET_AVX512)
 namespace sixfold {
 namespace {
 
+// In this order: each part uses the ones before it.
+// clang-format off
 #include "kernels/x86/vector_avx512.inc"
-// After V, in this order.
 #include "kernels/x86/exp_body.inc"
 #include "kernels/x86/ops_body.inc"
+// clang-format on
 
 }  // namespace
 }  // namespace sixfold
