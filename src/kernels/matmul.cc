@@ -32,8 +32,8 @@ void RunPanels(Isa isa, const MatMulTask& task, int64_t begin, int64_t end, std:
   switch (isa) {
     case Isa::kScalar: break;
     case Isa::kAvx2: return MatMulPanelsAvx2(range);
-    case Isa::kAvx512:
-    case Isa::kAmx: return MatMulPanelsAvx512(range);
+    case Isa::kAvx512: return MatMulPanelsAvx512(range);
+    case Isa::kAmx: return MatMulPanelsAmx(range);
   }
   for (int64_t panel = begin; panel < end; ++panel) {
     RefMatMulPanel(*task.a, 0, task.a->rows, *task.w, panel, task.out, task.out_stride);

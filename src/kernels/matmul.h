@@ -51,7 +51,7 @@ struct Activations {
   std::vector<int64_t> leaf_block; // first 32-block of each leaf, and the end: size leaves + 1
   // Each may be longer than its shape says: memory of a larger step is kept.
   std::vector<float> values;       // [rows][k_padded]: fp32, or values rounded to bf16, or int8 codes as floats
-  std::vector<uint16_t> bf16;      // [rows up to a multiple of 16][k_padded], only when act is not kF32 and the ISA has tiles
+  std::vector<uint16_t> bf16;      // [ceil(rows / 16)][k_padded / 32][16][32]: A tiles; empty without tiles or with kF32
   std::vector<float> scales;       // [rows][k_padded / 32], only when act is kInt8: amax / 127 of the group
   std::vector<float> sums32;       // [rows][k_padded / 32]: e + o of each 32-group of values
 };

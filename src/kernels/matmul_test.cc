@@ -6,11 +6,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "kernels/dequantize.h"
 #include "kernels/packed_layout.h"
 #include "kernels/stored_block.h"
+#include "kernels/testing/amx_emulator.h"
 #include "kernels/testing/random_matrix.h"
 
 namespace sixfold {
@@ -23,10 +25,12 @@ constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kF8
                             DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K,   DType::kQ5_K, DType::kQ6_K};
 constexpr ActDType kActs[] = {ActDType::kF32, ActDType::kBF16, ActDType::kInt8};
 
+// Every ISA that this machine runs, tiles by emulation where it has none.
 std::vector<Isa> Isas() {
   std::vector<Isa> isas;
+  const Isa widest = DetectIsa() == Isa::kAvx512 ? Isa::kAmx : DetectIsa();
   for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (isa <= DetectIsa()) isas.push_back(isa);
+    if (isa <= widest) isas.push_back(isa);
   }
   return isas;
 }
@@ -185,7 +189,10 @@ float LiteralDot(const Activations& a, int64_t r, const LiteralRow& row, const L
 
 class MatMulTest : public ::testing::Test {
  protected:
-  MatMulTest() : pool_(2, SetFloatMode) {}
+  MatMulTest() : pool_(2, SetFloatMode) {
+    if (DetectIsa() == Isa::kAvx512) emulator_.emplace();
+  }
+  std::optional<testing::AmxEmulator> emulator_;
   ThreadPool pool_;
 };
 
@@ -264,6 +271,7 @@ TEST_F(MatMulTest, EveryIsaAndRowCountEqualsTheOracle) {
           std::vector<float> want(128 * 55);
           for (int64_t r = 0; r < 128; ++r) RefMatMulRow(whole, r, w, want.data() + r * 55);
           for (int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 128}) {
+            if (isa == Isa::kScalar && rows > 9) continue;  // the same loops as the oracle's
             matmul.Prepare(x.data(), rows, k + 3, leaves, act, {}, &a);
             ASSERT_TRUE(SameBits(Multiply(matmul, a, w), std::span(want).first(static_cast<size_t>(rows * 55))))
                 << NameOf(isa) << " " << Name(dtype, act) << " rows " << rows << " leaves " << leaves.count();
@@ -405,6 +413,48 @@ TEST_F(MatMulTest, DenormalsInWeightsAndActivationsAreFlushed) {
       Activations a;
       matmul.Prepare(x.data(), 1, 32, Leaves::Whole(32), act, {}, &a);
       EXPECT_EQ(Multiply(matmul, a, Pack(view, act, Leaves::Whole(32), pool_))[0], 0.0f) << NameOf(isa);
+    }
+  }
+}
+
+// Without this, an AMX path that never takes a tile instruction would pass every test above.
+TEST_F(MatMulTest, ManyRowsUseTileInstructions) {
+  if (!emulator_.has_value()) GTEST_SKIP() << "only the emulator counts instructions";
+  ThreadPool alone(1, SetFloatMode);
+  MatMul matmul(Isa::kAmx, alone);
+  const RandomMatrix bf16(DType::kBF16, 48, 96, 85), q4(DType::kQ4_1, 48, 96, 86);
+  const auto x = RandomRows(40, 96, 87);
+  Activations a;
+  matmul.Prepare(x.data(), 40, 96, Leaves::Whole(96), ActDType::kBF16, {}, &a);
+  for (const auto* m : {&bf16, &q4}) {
+    const PackedMatrix w = Pack(m->view, ActDType::kBF16, Leaves::Whole(96), alone);
+    const long before = testing::AmxEmulator::CountInThisThread();
+    Multiply(matmul, a, w);
+    EXPECT_GE(testing::AmxEmulator::CountInThisThread() - before, 3 * 3 * 3);
+  }
+}
+
+// All 256 codes, NaN among them.
+TEST_F(MatMulTest, EveryF8CodeHasItsValueOnEveryIsa) {
+  std::vector<uint8_t> codes(256 * 32);
+  for (size_t n = 0; n < 256; ++n) codes[n * 32 + n % 32] = static_cast<uint8_t>(n);
+  const MatrixView view{.dtype = DType::kF8E4M3, .data = reinterpret_cast<std::byte*>(codes.data()), .rows = 256,
+                        .cols = 32, .row_stride_bytes = 32};
+  const std::vector<float> x(16 * 32, 1.0f);
+  for (Isa isa : Isas()) {
+    MatMul matmul(isa, pool_);
+    for (int64_t rows : {1, 16}) {
+      Activations a;
+      matmul.Prepare(x.data(), rows, 32, Leaves::Whole(32), ActDType::kBF16, {}, &a);
+      const auto out = Multiply(matmul, a, Pack(view, ActDType::kBF16, Leaves::Whole(32), pool_));
+      for (size_t n = 0; n < 256; ++n) {
+        const float want = F8E4M3ToF32(static_cast<uint8_t>(n));
+        if (std::isnan(want)) {
+          EXPECT_TRUE(std::isnan(out[n])) << NameOf(isa) << " code " << n;
+        } else {
+          EXPECT_EQ(out[n], want) << NameOf(isa) << " code " << n;
+        }
+      }
     }
   }
 }

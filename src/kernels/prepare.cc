@@ -115,9 +115,12 @@ void PrepareRows(const PrepareArgs& args, int64_t begin, int64_t end, Activation
     float* sums = out->sums32.data() + r * blocks;
     for (int64_t b = 0; b < blocks; ++b) sums[b] = SumOfBlock(values + b * kBlock);
     if (out->bf16.empty()) continue;
-    uint16_t* bf16 = out->bf16.data() + r * out->k_padded;
-    for (int64_t k = 0; k < out->k_padded; ++k) {
-      bf16[k] = static_cast<uint16_t>(std::bit_cast<uint32_t>(values[k]) >> 16);
+    // Row r is line r % 16 of the tiles of its sixteen rows.
+    uint16_t* tile_row = out->bf16.data() + (r / 16 * blocks * 16 + r % 16) * kBlock;
+    for (int64_t b = 0; b < blocks; ++b, tile_row += 16 * kBlock) {
+      for (int k = 0; k < kBlock; ++k) {
+        tile_row[k] = static_cast<uint16_t>(std::bit_cast<uint32_t>(values[b * kBlock + k]) >> 16);
+      }
     }
   }
 }

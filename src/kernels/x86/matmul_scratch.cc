@@ -8,7 +8,7 @@ size_t MatMulScratchBytes(const MatMulTask& task) {
   int64_t levels = 2;             // the leaf in work, and the stack of the tree
   while (task.w->leaves.count() >> levels != 0) ++levels;
   const int64_t unpacked = kMatMulChunkBlocks * (kBlock + 3) * kWidth;
-  const int64_t sums = (task.a->rows + 16) * kWidth * (levels + 2);
+  const int64_t sums = (task.a->rows + 64) * kWidth * (levels + 2);
   return static_cast<size_t>(unpacked + sums) * sizeof(float);
 }
 

@@ -17,6 +17,8 @@ struct PanelRange {
 
 void MatMulPanelsAvx2(const PanelRange& range);
 void MatMulPanelsAvx512(const PanelRange& range);
+// Tiles where they pay, AVX-512 for the rest.
+void MatMulPanelsAmx(const PanelRange& range);
 
 // Blocks of 32 k that are unpacked at once when there are many rows: 32 k x 32 columns x 4 bytes each, 70 KiB in all,
 // so that they stay in L2 while every row passes over them.

@@ -15,3 +15,4 @@
 
 #define SF_TARGET_AVX2 "avx2,fma,f16c"
 #define SF_TARGET_AVX512 "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"
+#define SF_TARGET_AMX SF_TARGET_AVX512 ",amx-tile,amx-bf16"
