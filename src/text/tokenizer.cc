@@ -49,6 +49,8 @@ Tokenizer::Tokenizer(void* handle) : handle_(handle) {
 Tokenizer::~Tokenizer() { sixfold_tokenizer_free(Handle(handle_)); }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(int code, void* handle, std::string error) {
+  // The library panics on some damaged files instead of refusing them; that is the file's fault all the same.
+  if (code == SIXFOLD_TEXT_INTERNAL) return InvalidFile("the tokenizers library gave up on it: " + error);
   if (code != SIXFOLD_TEXT_OK) return StatusOf(code, error, StatusCode::kInvalidFile);
   return std::unique_ptr<Tokenizer>(new Tokenizer(handle));
 }
