@@ -1,0 +1,36 @@
+// The subcommands: one table, one file each.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "apps/options.h"
+#include "base/status.h"
+
+namespace sixfold::apps {
+
+struct CommandInfo {
+  CommandId id = CommandId::kRun;
+  std::string_view name;
+  std::string_view summary;   // one line of `sixfold --help`
+  ArgumentShape shape;
+  std::string_view about;     // paragraphs of `sixfold NAME --help`, wrapped by hand
+  std::string_view examples;  // lines that can be pasted
+};
+
+std::span<const CommandInfo> CommandTable();
+
+// Each prints its answer on stdout and its progress on stderr, and returns what went wrong.
+Status RunChat(const Options& options);
+Status RunServe(const Options& options);
+Status RunInspect(const Options& options);
+Status RunDoctor(const Options& options);
+Status RunGenerate(const Options& options);
+Status RunLogits(const Options& options);
+Status RunTokenize(const Options& options);
+Status RunDetokenize(const Options& options);
+Status RunRender(const Options& options);
+Status RunDump(const Options& options);
+Status RunPerplexity(const Options& options);
+
+}  // namespace sixfold::apps

@@ -1,0 +1,45 @@
+// From MODEL and the options to what a command works on.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "apps/options.h"
+#include "base/status.h"
+#include "model/config.h"
+#include "model/model.h"
+
+namespace sixfold {
+class Tokenizer;
+class WeightStore;
+}
+
+namespace sixfold::apps {
+
+// The path that the options name. run, serve and inspect fall back on the default model (README.md says where it is
+// looked for). kInvalidArgument when none is named, kInvalidFile when there is nothing at the path.
+Result<std::string> FindModel(const Options& options);
+
+// "Qwen3-0.6B" of "models/Qwen3-0.6B/": what a server calls the model.
+std::string ModelName(const std::string& path);
+
+// What --dtype, --isa, --threads, --numerics, --attention-chunk and --reduction-leaves say, with auto resolved.
+// kInvalidArgument for an ISA that this machine lacks.
+Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const ModelConfig& config);
+
+struct LoadedModel {
+  std::string path;
+  std::string name;
+  std::unique_ptr<Model> model;
+  GenerationDefaults generation;  // of generation_config.json, if there is one
+};
+
+// Opens, checks the memory, loads; progress and one line of summary on stderr unless --quiet. kOutOfMemory when the
+// weights do not fit into what is free: better said now than by the kernel's killer later. tokenizer: the one in use, null
+// for none; its end-of-sequence tokens join those of the config.
+Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer);
+
+// kInvalidArgument naming the flag when a token is no row of the vocabulary.
+Status CheckTokens(const std::vector<int64_t>& tokens, int64_t vocab, const char* flag);
+
+}  // namespace sixfold::apps

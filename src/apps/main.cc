@@ -1,0 +1,167 @@
+// The program: picks the command, resolves its settings, maps what comes back to an exit code.
+// 0 done, 2 usage, 3 bad input file, 4 not enough memory, 1 anything else; never a signal of our own making.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "apps/commands.h"
+#include "apps/nearest.h"
+#include "apps/output.h"
+
+namespace sixfold::apps {
+namespace {
+
+constexpr int kExitError = 1, kExitUsage = 2, kExitFile = 3, kExitMemory = 4;
+constexpr size_t kConfigBytesMax = 1 << 20;
+
+int ExitCode(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk:
+    case StatusCode::kCancelled: return 0;  // the reader of stdout has seen enough
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kNotFound:
+    case StatusCode::kContextLength: return kExitUsage;
+    case StatusCode::kInvalidFile: return kExitFile;
+    case StatusCode::kOutOfMemory: return kExitMemory;
+    default: return kExitError;
+  }
+}
+
+int Fail(const std::string& where, const Status& status) {
+  if (!status.ok() && status.code() != StatusCode::kCancelled) Remark(where + ": " + status.message());
+  return ExitCode(status);
+}
+
+std::string GeneralHelp() {
+  std::string text =
+      "Sixfold serves language models.\n\n"
+      "usage: sixfold COMMAND [MODEL] [OPTION…]\n\n"
+      "commands:\n";
+  for (const CommandInfo& command : CommandTable()) {
+    text += "  " + std::string(command.name) + std::string(13 - command.name.size(), ' ') +
+            std::string(command.summary) + "\n";
+  }
+  return text +
+         "\nMODEL is a Hugging Face folder or a .gguf file. `sixfold COMMAND --help` tells the rest;\n"
+         "`sixfold --version` prints the version. Every option is also an environment variable\n"
+         "(--max-model-len is SIXFOLD_MAX_MODEL_LEN) and a key of the TOML file given with --config.\n"
+         "Exit codes: 0 done, 2 usage, 3 bad input file, 4 not enough memory, 1 anything else.\n";
+}
+
+std::string CommandHelp(const CommandInfo& command) {
+  std::string usage = "usage: sixfold " + std::string(command.name);
+  if (!command.shape.text.empty()) usage += " " + std::string(command.shape.text);
+  return usage + " [OPTION…]\n\nsixfold " + std::string(command.name) + ": " + std::string(command.summary) + ".\n" +
+         std::string(command.about) + "\n\nExamples:\n" + std::string(command.examples) + "\n" +
+         OptionHelp(command.id);
+}
+
+std::vector<std::string> Environment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) entries.emplace_back(*entry);
+  return entries;
+}
+
+Status Run(const Options& options) {
+  switch (options.command()) {
+    case CommandId::kRun: return RunChat(options);
+    case CommandId::kServe: return RunServe(options);
+    case CommandId::kInspect: return RunInspect(options);
+    case CommandId::kDoctor: return RunDoctor(options);
+    case CommandId::kGenerate: return RunGenerate(options);
+    case CommandId::kLogits: return RunLogits(options);
+    case CommandId::kTokenize: return RunTokenize(options);
+    case CommandId::kDetokenize: return RunDetokenize(options);
+    case CommandId::kRender: return RunRender(options);
+    case CommandId::kDump: return RunDump(options);
+    case CommandId::kPerplexity: return RunPerplexity(options);
+  }
+  return Internal("a command without code");
+}
+
+int RunCommand(const CommandInfo& command, std::vector<std::string> arguments) {
+  const std::string where = "sixfold " + std::string(command.name);
+  const OptionSources sources{std::move(arguments), Environment(), [](const std::filesystem::path& path) {
+                                return ReadTextFile(path.string(), kConfigBytesMax);
+                              }};
+  const Result<Resolved> resolved = ResolveOptions(command.id, command.shape, sources);
+  if (!resolved.ok()) return Fail(where, resolved.status());
+  switch (resolved->action) {
+    case Action::kHelp: return Fail(where, Print(CommandHelp(command)));
+    case Action::kPrintConfig: return Fail(where, Print(PrintConfig(resolved->options, command.name)));
+    case Action::kRunCommand: break;
+  }
+  return Fail(where, Run(resolved->options));
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) {
+    Remark(GeneralHelp());
+    return kExitUsage;
+  }
+  const std::string& name = arguments.front();
+  if (name == "--help" || name == "-h" || name == "help") return Fail("sixfold", Print(GeneralHelp()));
+  if (name == "--version" || name == "-V") return Fail("sixfold", Print("sixfold " SIXFOLD_VERSION "\n"));
+  std::vector<std::string> names;
+  for (const CommandInfo& command : CommandTable()) {
+    if (command.name == name) return RunCommand(command, {arguments.begin() + 1, arguments.end()});
+    names.emplace_back(command.name);
+  }
+  const bool is_option = name.rfind('-', 0) == 0;
+  return Fail("sixfold", InvalidArgument((is_option ? "a command must come first, got '" : "unknown command '") + name +
+                                         "'" + DidYouMean(name, names) + "; see sixfold --help"));
+}
+
+void Say(const char* text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+}
+
+// An exception that no one caught, in whatever thread.
+[[noreturn]] void OnTerminate() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    Say("sixfold: out of memory\n");
+    ::_exit(kExitMemory);
+  } catch (const std::exception& error) {
+    Say("sixfold: bug: ");
+    Say(error.what());
+    Say("\n");
+  } catch (...) {
+    Say("sixfold: bug: unknown exception\n");
+  }
+  ::_exit(kExitError);
+}
+
+void PrepareProcess() {
+  std::set_terminate(OnTerminate);
+  std::signal(SIGPIPE, SIG_IGN);
+  // A failed CHECK has said what is wrong; the exit code must be ours. (std::signal: only _exit runs in it.)
+  std::signal(SIGABRT, [](int) { ::_exit(kExitError); });
+  // The one way in which a checked file can still fail: another process shortened it while it was mapped.
+  std::signal(SIGBUS, [](int) {
+    Say("sixfold: a mapped file became shorter, or its disk failed, while it was read\n");
+    ::_exit(kExitFile);
+  });
+}
+
+}  // namespace
+}  // namespace sixfold::apps
+
+int main(int argc, char** argv) {
+  sixfold::apps::PrepareProcess();
+  try {
+    return sixfold::apps::Main({argv + 1, argv + argc});
+  } catch (const std::bad_alloc&) {
+    sixfold::apps::Say("sixfold: out of memory\n");
+    return sixfold::apps::kExitMemory;
+  } catch (const std::exception& error) {
+    sixfold::apps::Remark(std::string("sixfold: bug: ") + error.what());
+    return sixfold::apps::kExitError;
+  }
+}

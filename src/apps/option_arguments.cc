@@ -1,0 +1,157 @@
+// The command line. CLI11 takes the words apart; the table says what they may be.
+#include <algorithm>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/nearest.h"
+#include "apps/option_sources.h"
+
+namespace sixfold::apps {
+namespace {
+
+std::string DashesToName(std::string_view word) {
+  std::string name(word);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// "--context-length", "-c".
+std::string Dashed(std::string_view alias) {
+  return alias[0] == '-' ? std::string(alias) : "--" + std::string(alias);
+}
+
+Status UnknownFlag(CommandId command, const std::string& flag, const OptionSpec* elsewhere) {
+  if (elsewhere != nullptr) {
+    return InvalidArgument(flag + " is no option of " + std::string(CommandName(command)) + "; see sixfold " +
+                           std::string(CommandName(command)) + " --help");
+  }
+  std::vector<std::string> known;
+  for (const std::string& name : OptionSpellings(CommandSet{1} << static_cast<int>(command))) {
+    known.push_back(Dashed(name));
+  }
+  for (const char* action : {"--help", "--print-config"}) known.emplace_back(action);
+  return InvalidArgument("unknown option " + flag + DidYouMean(flag, known));
+}
+
+bool Takes(const OptionSpec* spec, CommandId command) {
+  return spec != nullptr && (spec->commands >> static_cast<int>(command) & 1) != 0;
+}
+
+// One word rewritten into what CLI11 reads: "_" in names, aliases longer than a letter behind one dash, "--x=" with
+// nothing behind it (which CLI11 takes for "--x" alone). `typed` remembers the spelling for messages.
+Status NormaliseWord(CommandId command, const std::string& word, std::vector<std::string>* words,
+                     std::map<std::string_view, std::string>* typed) {
+  const bool is_long = word.rfind("--", 0) == 0;
+  const size_t equals = word.find('=');
+  const std::string spelled = word.substr(0, equals);
+  if (!is_long && (word.size() < 2 || (std::isalpha(static_cast<unsigned char>(word[1])) == 0 && word[1] != '?'))) {
+    words->push_back(word);  // "-", or a negative number
+    return OkStatus();
+  }
+  if (spelled == "--help" || spelled == "--print-config" || spelled == "-h" || spelled == "-?") {
+    words->push_back(spelled == "-?" ? "-h" : spelled);
+    return OkStatus();
+  }
+  const std::string name = is_long ? DashesToName(spelled.substr(2)) : spelled;
+  const OptionSpec* spec = FindOption(name);
+  if (spec == nullptr && is_long && name.rfind("no-", 0) == 0) {
+    const OptionSpec* negated = FindOption(name.substr(3));
+    if (Takes(negated, command) && negated->type == OptionType::kFlag && equals == std::string::npos) {
+      (*typed)[negated->name] = spelled;
+      words->push_back("--" + std::string(negated->name) + "=false");
+      return OkStatus();
+    }
+  }
+  if (spec == nullptr && !is_long && word.size() > 2 && Takes(FindOption(word.substr(0, 2)), command)) {
+    words->push_back(word);  // -t4
+    return OkStatus();
+  }
+  if (!Takes(spec, command)) return UnknownFlag(command, spelled, spec);
+  (*typed)[spec->name] = spelled;
+  words->push_back("--" + std::string(spec->name));
+  if (equals == std::string::npos) return OkStatus();
+  if (spec->type == OptionType::kFlag) {
+    words->back() += word.substr(equals);
+  } else {
+    words->push_back(word.substr(equals + 1));
+  }
+  return OkStatus();
+}
+
+// True when the next word is the value of this one, whatever it looks like.
+bool WantsValue(CommandId command, const std::string& word) {
+  if (word.size() < 2 || word[0] != '-' || word.find('=') != std::string::npos) return false;
+  const OptionSpec* spec = FindOption(word[1] == '-' ? DashesToName(word.substr(2)) : word);
+  return Takes(spec, command) && spec->type != OptionType::kFlag;
+}
+
+Status Normalise(CommandId command, const std::vector<std::string>& arguments, std::vector<std::string>* words,
+                 std::map<std::string_view, std::string>* typed) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--") {
+      words->insert(words->end(), arguments.begin() + static_cast<int64_t>(i), arguments.end());
+      return OkStatus();
+    }
+    if (word.empty() || word[0] != '-') {
+      words->push_back(word);
+      continue;
+    }
+    SF_RETURN_IF_ERROR(NormaliseWord(command, word, words, typed));
+    if (!WantsValue(command, word)) continue;
+    if (i + 1 == arguments.size()) return InvalidArgument(word + " needs a value");
+    words->push_back(arguments[++i]);
+  }
+  return OkStatus();
+}
+
+std::string CliName(const OptionSpec& spec) {
+  std::string names = "--" + std::string(spec.name);
+  for (const std::string_view alias : spec.aliases) {
+    if (alias.size() == 2 && alias[0] == '-') names += "," + std::string(alias);
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<ParsedArguments> ParseArguments(CommandId command, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words;
+  std::map<std::string_view, std::string> typed;
+  SF_RETURN_IF_ERROR(Normalise(command, arguments, &words, &typed));
+  ParsedArguments parsed;
+  try {
+    CLI::App app;
+    app.set_help_flag();
+    CLI::Option* help = app.add_flag("--help,-h");
+    CLI::Option* print_config = app.add_flag("--print-config");
+    std::vector<std::string> positionals;
+    app.add_option("arguments", positionals);
+    std::vector<std::pair<const OptionSpec*, CLI::Option*>> added;
+    for (const OptionSpec& spec : OptionTable()) {
+      if (!Takes(&spec, command)) continue;
+      CLI::Option* option = spec.type == OptionType::kFlag ? app.add_flag(CliName(spec))
+                                                           : app.add_option(CliName(spec), CLI::callback_t{});
+      added.emplace_back(&spec, option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
+    }
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
+    app.parse(words);
+    if (help->count() > 0) parsed.action = Action::kHelp;
+    else if (print_config->count() > 0) parsed.action = Action::kPrintConfig;
+    parsed.positionals = std::move(positionals);
+    for (const auto& [spec, option] : added) {
+      if (option->count() == 0) continue;
+      std::vector<std::string> values = option->results();
+      if (spec->type != OptionType::kTexts) values.erase(values.begin(), values.end() - 1);
+      const auto spelled = typed.find(spec->name);
+      const std::string name = spelled == typed.end() ? "--" + std::string(spec->name) : spelled->second;
+      parsed.settings.push_back({spec, std::move(values), {Origin::Kind::kFlag, name}});
+    }
+  } catch (const CLI::Error& error) {
+    return InvalidArgument(error.what());
+  }
+  return parsed;
+}
+
+}  // namespace sixfold::apps

@@ -1,0 +1,155 @@
+// Puts the sources together: flag over environment over file over default.
+#include <algorithm>
+
+#include "apps/nearest.h"
+#include "apps/option_sources.h"
+#include "base/check.h"
+
+namespace sixfold::apps {
+namespace {
+
+constexpr std::string_view kPrefix = "SIXFOLD_";
+// Variables of this repository's own scripts and tests, which hand them on to the program.
+constexpr std::string_view kTestPrefix = "SIXFOLD_TEST_";
+constexpr std::string_view kScriptVariables[] = {"SIXFOLD_BIN", "SIXFOLD_FUZZ_SECONDS"};
+
+// "1,2,3" and "1, 2,3" as three values; empty text as none.
+std::vector<std::string> SplitNumbers(const std::vector<std::string>& values) {
+  std::vector<std::string> numbers;
+  for (const std::string& text : values) {
+    if (text.find_first_not_of(" \t\n") == std::string::npos) continue;
+    size_t begin = 0;
+    while (begin <= text.size()) {
+      const size_t comma = std::min(text.find(',', begin), text.size());
+      const size_t first = text.find_first_not_of(" \t\n", begin);
+      const size_t last = text.find_last_not_of(" \t\n", comma - 1);
+      numbers.push_back(first < comma && last != std::string::npos ? text.substr(first, last - first + 1) : "");
+      begin = comma + 1;
+    }
+  }
+  return numbers;
+}
+
+std::string Label(const RawSetting& raw) {
+  if (raw.origin.kind == Origin::Kind::kFile) return raw.origin.name + ": " + std::string(raw.spec->name);
+  return raw.origin.name;
+}
+
+Result<Setting> Check(const RawSetting& raw) {
+  Setting setting{{}, raw.origin};
+  const bool numbers = raw.spec->type == OptionType::kIntegers;
+  for (const std::string& text : numbers ? SplitNumbers(raw.values) : raw.values) {
+    Result<std::string> value = CanonicalValue(*raw.spec, text);
+    if (!value.ok()) return value.status().WithContext(Label(raw));
+    setting.values.push_back(*std::move(value));
+  }
+  return setting;
+}
+
+Setting Default(const OptionSpec& spec) {
+  const bool list = spec.type == OptionType::kTexts || spec.type == OptionType::kIntegers;
+  return {list ? std::vector<std::string>{} : std::vector<std::string>{std::string(spec.fallback)}, {}};
+}
+
+}  // namespace
+
+std::vector<std::string> OptionSpellings(CommandSet commands) {
+  std::vector<std::string> names;
+  for (const OptionSpec& spec : OptionTable()) {
+    if ((spec.commands & commands) == 0) continue;
+    names.emplace_back(spec.name);
+    for (const std::string_view alias : spec.aliases) names.emplace_back(alias);
+  }
+  return names;
+}
+
+Result<std::vector<RawSetting>> ParseEnvironment(const std::vector<std::string>& environment) {
+  std::vector<RawSetting> settings;
+  for (const std::string& entry : environment) {
+    const size_t equals = entry.find('=');
+    const std::string name = entry.substr(0, equals);
+    if (name.rfind(kPrefix, 0) != 0 || name.rfind(kTestPrefix, 0) == 0 || equals == std::string::npos) continue;
+    if (equals + 1 == entry.size()) continue;  // set to nothing is not set
+    if (std::find(std::begin(kScriptVariables), std::end(kScriptVariables), name) != std::end(kScriptVariables)) continue;
+    std::string option;
+    for (const char c : name.substr(kPrefix.size())) {
+      option += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    const OptionSpec* spec = option.empty() || option[0] == '-' ? nullptr : FindOption(option);
+    if (spec == nullptr || name != EnvironmentName(option)) {
+      std::vector<std::string> known;
+      for (const std::string& spelling : OptionSpellings(~CommandSet{0})) {
+        if (spelling[0] != '-') known.push_back(EnvironmentName(spelling));
+      }
+      return InvalidArgument("unknown environment variable " + name + DidYouMean(name, known));
+    }
+    for (const RawSetting& other : settings) {
+      if (other.spec == spec) {
+        return InvalidArgument(name + " and " + other.origin.name + " are the same setting; unset one of them");
+      }
+    }
+    settings.push_back({spec, {entry.substr(equals + 1)}, {Origin::Kind::kEnvironment, name}});
+  }
+  return settings;
+}
+
+class OptionResolver {
+ public:
+  OptionResolver(CommandId command, const OptionSources& sources) : sources_(sources) { options_.command_ = command; }
+
+  Result<Resolved> Resolve(const ArgumentShape& shape) {
+    SF_ASSIGN_OR_RETURN(ParsedArguments arguments, ParseArguments(options_.command_, sources_.arguments));
+    if (arguments.action == Action::kHelp) return Resolved{Action::kHelp, {}};
+    SF_ASSIGN_OR_RETURN(const std::vector<RawSetting> environment, ParseEnvironment(sources_.environment));
+    for (const OptionSpec& spec : OptionTable()) options_.settings_.emplace(spec.name, Default(spec));
+    // Lowest first; the config file is found by what the two above it say.
+    SF_RETURN_IF_ERROR(Apply(environment));
+    SF_RETURN_IF_ERROR(Apply(arguments.settings));
+    const std::string config = options_.Text("config");
+    if (!config.empty()) {
+      SF_ASSIGN_OR_RETURN(const std::string text, sources_.read_file(config));
+      SF_ASSIGN_OR_RETURN(const auto file, ParseConfigFile(text, config, CommandName(options_.command_)));
+      SF_RETURN_IF_ERROR(Apply(file));
+      SF_RETURN_IF_ERROR(Apply(environment));
+      SF_RETURN_IF_ERROR(Apply(arguments.settings));
+    }
+    SF_RETURN_IF_ERROR(Place(shape, arguments));
+    return Resolved{arguments.action, std::move(options_)};
+  }
+
+ private:
+  Status Apply(const std::vector<RawSetting>& settings) {
+    for (const RawSetting& raw : settings) {
+      SF_ASSIGN_OR_RETURN(options_.settings_.find(raw.spec->name)->second, Check(raw));
+    }
+    return OkStatus();
+  }
+
+  Status Place(const ArgumentShape& shape, ParsedArguments& arguments) {
+    std::vector<std::string>& positionals = arguments.positionals;
+    const bool model_by_flag =
+        !shape.takes_model || options_.Get("model").origin.kind == Origin::Kind::kFlag;
+    if (!model_by_flag && static_cast<int>(positionals.size()) > shape.min) {
+      options_.settings_.find("model")->second = {{positionals.front()}, {Origin::Kind::kFlag, "argument MODEL"}};
+      positionals.erase(positionals.begin());
+    }
+    const int count = static_cast<int>(positionals.size());
+    const std::string usage = "; usage: sixfold " + std::string(CommandName(options_.command_)) +
+                              (shape.text.empty() ? "" : " " + std::string(shape.text));
+    if (count > shape.max) return InvalidArgument("unexpected argument '" + positionals[shape.max] + "'" + usage);
+    if (count < shape.min && arguments.action == Action::kRunCommand) {
+      return InvalidArgument("an argument is missing" + usage);
+    }
+    options_.arguments_ = std::move(positionals);
+    return OkStatus();
+  }
+
+  const OptionSources& sources_;
+  Options options_;
+};
+
+Result<Resolved> ResolveOptions(CommandId command, const ArgumentShape& shape, const OptionSources& sources) {
+  return OptionResolver(command, sources).Resolve(shape);
+}
+
+}  // namespace sixfold::apps

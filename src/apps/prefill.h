@@ -1,0 +1,38 @@
+// A run of tokens through the model from an empty K/V memory, outside the engine: for `logits` and `perplexity`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "kv/storage.h"
+#include "model/model.h"
+
+namespace sixfold::apps {
+
+// Thread rule: one thread, which is then the model's step thread.
+class Prefill {
+ public:
+  // Logits of positions [first_position, first_position + rows), row-major [rows][vocab].
+  using OnLogits = std::function<Status(int64_t first_position, std::span<const float> logits)>;
+
+  // K/V memory for `tokens_max` tokens; kOutOfMemory when there is not enough. chunk: rows of one pass.
+  static Result<std::unique_ptr<Prefill>> Create(Model& model, int64_t tokens_max, int64_t chunk);
+
+  // Tokens are in the vocabulary and at most tokens_max. Hands over the logits from position `logits_from` on, in
+  // order; ends early when on_logits fails.
+  Status Run(std::span<const TokenId> tokens, int64_t logits_from, const OnLogits& on_logits);
+
+ private:
+  Prefill(Model& model, KvStorage storage, int64_t chunk)
+      : model_(model), storage_(std::move(storage)), chunk_(chunk) {}
+
+  Model& model_;
+  KvStorage storage_;
+  int64_t chunk_;
+};
+
+}  // namespace sixfold::apps

@@ -1,0 +1,199 @@
+// sixfold run: a chat in the terminal, or one answer for a prompt.
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "apps/interrupt.h"
+#include "apps/loading.h"
+#include "apps/output.h"
+#include "apps/sampling.h"
+#include "apps/text_loading.h"
+#include "text/chat_template.h"
+#include "text/utf8.h"
+
+namespace sixfold::apps {
+namespace {
+
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kPromptBytesMax = size_t{16} << 20;
+
+// One line of stdin without its end, nullopt at the end of input. `rest` keeps what was read beyond the line.
+std::optional<std::string> ReadLine(InterruptWatch& interrupts, std::string* rest) {
+  bool warned = false;
+  while (true) {
+    if (const size_t end = rest->find('\n'); end != std::string::npos) {
+      std::string line = rest->substr(0, end);
+      rest->erase(0, end + 1);
+      return line;
+    }
+    if (interrupts.WaitForInput() == InterruptWatch::Event::kInterrupt) {
+      if (warned) return std::nullopt;
+      warned = true;
+      Remark("\n(Ctrl-C again, Ctrl-D or /bye leaves)");
+      continue;
+    }
+    char chunk[4096];
+    const ssize_t got = ::read(STDIN_FILENO, chunk, sizeof chunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0 || rest->size() > kPromptBytesMax) return std::nullopt;
+    rest->append(chunk, static_cast<size_t>(got));
+  }
+}
+
+class Chat {
+ public:
+  Chat(const Options& options, const Tokenizer& tokenizer, Engine& engine, SamplingParams sampling, InterruptWatch& interrupts)
+      : options_(options), tokenizer_(tokenizer), engine_(engine), sampling_(std::move(sampling)), interrupts_(interrupts) {}
+
+  Status SetUp() {
+    SF_ASSIGN_OR_RETURN(const auto given, ChatTemplateFrom(options_));
+    const std::string* own = SelectChatTemplate(tokenizer_, false);
+    if (given) source_ = *given;
+    else if (own != nullptr) source_ = *own;
+    if (source_.empty()) Remark("(the model has no chat template: it continues your text)");
+    StartOver();
+    return OkStatus();
+  }
+
+  void StartOver() {
+    messages_ = ordered_json::array();
+    const std::string& system = options_.Text("system-prompt");
+    if (!system.empty()) messages_.push_back({{"role", "system"}, {"content", ReplaceInvalidUtf8(system)}});
+  }
+
+  // Streams the answer to stdout. A failure of the request leaves the chat as it was.
+  Status Ask(const std::string& text) {
+    messages_.push_back({{"role", "user"}, {"content", ReplaceInvalidUtf8(text)}});
+    Status answered = Answer();
+    if (!answered.ok()) messages_.erase(messages_.size() - 1);
+    return answered;
+  }
+
+ private:
+  Result<std::vector<TokenId>> Prompt() const {
+    if (source_.empty()) {
+      return tokenizer_.Encode(messages_.back()["content"].get_ref<const std::string&>(), AddSpecial::kYes);
+    }
+    ChatTemplateOptions render{.add_generation_prompt = true,
+                               .kwargs_json = options_.Text("chat-template-kwargs"),
+                               .special_tokens = tokenizer_.special_tokens()};
+    SF_ASSIGN_OR_RETURN(const std::string rendered, RenderChatTemplate(source_, messages_.dump(), render));
+    return tokenizer_.Encode(rendered, AddSpecial::kNo);
+  }
+
+  Status Answer() {
+    SF_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, Prompt());
+    if (prompt.empty()) return InvalidArgument("the prompt is empty");
+    SF_RETURN_IF_ERROR(CheckTokens({prompt.begin(), prompt.end()}, engine_.model().config().vocab, "the prompt"));
+    AnswerText answer(&tokenizer_, options_.Texts("stop"), sampling_);
+    const Clock::time_point start = Clock::now();
+    std::optional<Clock::time_point> first;
+    Status printed;
+    bool interrupted = false;
+    const auto on_delta = [&](const Delta& delta) {
+      if (!first && !delta.tokens.empty()) first = Clock::now();
+      const std::string added = answer.Add(delta);
+      if (!added.empty() && printed.ok()) printed = Print(added);
+      interrupted = interrupted || interrupts_.Take();
+      return interrupted || answer.stopped() || !printed.ok() ? AfterDelta::kEndChoice : AfterDelta::kContinue;
+    };
+    Request request{.prompt = std::move(prompt), .sampling = sampling_};
+    const size_t prompt_tokens = request.prompt.size();
+    SF_ASSIGN_OR_RETURN(const GenerateOutput output, Generate(engine_, std::move(request), on_delta));
+    SF_RETURN_IF_ERROR(printed);
+    SF_RETURN_IF_ERROR(Print("\n"));
+    messages_.push_back({{"role", "assistant"}, {"content", answer.text()}});
+    const bool cut = output.choices.front().finish == FinishReason::kLength;
+    if (!options_.Flag("quiet") && first) {
+      ShowSpeed(prompt_tokens, answer.tokens().size(), *first - start, Clock::now() - *first,
+                interrupted ? ", stopped" : cut ? ", cut at the limit of tokens" : "");
+    }
+    return OkStatus();
+  }
+
+  static void ShowSpeed(size_t prompt_tokens, size_t tokens, std::chrono::duration<double> until_first,
+                        std::chrono::duration<double> after, std::string_view ending) {
+    const bool colour = ::isatty(STDERR_FILENO) == 1;
+    const double rate = tokens > 1 && after.count() > 0 ? static_cast<double>(tokens - 1) / after.count() : 0;
+    Remark(fmt::format("{}({} tokens in, {} out{}; first after {:.0f} ms, then {:.1f} tokens/s){}", colour ? "\x1b[2m" : "",
+                       prompt_tokens, tokens, ending, until_first.count() * 1000, rate, colour ? "\x1b[0m" : ""));
+  }
+
+  const Options& options_;
+  const Tokenizer& tokenizer_;
+  Engine& engine_;
+  SamplingParams sampling_;
+  InterruptWatch& interrupts_;
+  std::string source_;  // of the chat template
+  ordered_json messages_;
+};
+
+Status Converse(Chat& chat, InterruptWatch& interrupts) {
+  Remark("Ask away. /new starts over, /bye or Ctrl-D leaves, Ctrl-C stops an answer.");
+  std::string rest;
+  while (true) {
+    SF_RETURN_IF_ERROR(Print("\n> "));
+    const std::optional<std::string> line = ReadLine(interrupts, &rest);
+    if (!line || *line == "/bye" || *line == "/exit" || *line == "/quit") break;
+    if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (*line == "/new") {
+      chat.StartOver();
+      Remark("(new chat)");
+      continue;
+    }
+    if (line->front() == '/') {
+      Remark("(commands: /new, /bye)");
+      continue;
+    }
+    const Status answered = chat.Ask(*line);
+    if (answered.code() == StatusCode::kCancelled) return answered;
+    if (answered.code() == StatusCode::kContextLength) {
+      Remark("(" + answered.message() + "; /new starts over)");
+    } else if (!answered.ok()) {
+      return answered;
+    }
+  }
+  return Print("\n");
+}
+
+// The prompt of a single answer: the argument, --prompt, or what is piped in; nullopt for a chat.
+Result<std::optional<std::string>> SinglePrompt(const Options& options) {
+  const bool argument = !options.arguments().empty();
+  if (argument && options.IsGiven("prompt")) return InvalidArgument("the argument PROMPT and --prompt exclude each other");
+  if (argument) return std::optional<std::string>(options.arguments().front());
+  if (options.IsGiven("prompt")) return std::optional<std::string>(options.Text("prompt"));
+  if (StdinIsTerminal()) return std::optional<std::string>();
+  SF_ASSIGN_OR_RETURN(std::string piped, ReadStdin(kPromptBytesMax));
+  while (!piped.empty() && (piped.back() == '\n' || piped.back() == '\r')) piped.pop_back();
+  if (piped.empty()) return InvalidArgument("no prompt: stdin is empty and no terminal; give PROMPT or --prompt");
+  return std::optional<std::string>(std::move(piped));
+}
+
+}  // namespace
+
+Status RunChat(const Options& options) {
+  SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
+  SF_ASSIGN_OR_RETURN(const std::optional<std::string> prompt, SinglePrompt(options));
+  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
+  if (tokenizer == nullptr) return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
+  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
+  const ModelConfig& config = loaded.model->config();
+  SF_ASSIGN_OR_RETURN(SamplingParams sampling,
+                      SamplingFrom(options, loaded.generation, std::max<int64_t>(config.max_positions, 1)));
+  SF_RETURN_IF_ERROR(ValidateSampling(sampling, config.vocab));
+  InterruptWatch interrupts;  // before the engine's threads
+  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
+  Chat chat(options, *tokenizer, *engine, std::move(sampling), interrupts);
+  SF_RETURN_IF_ERROR(chat.SetUp());
+  return prompt ? chat.Ask(*prompt) : Converse(chat, interrupts);
+}
+
+}  // namespace sixfold::apps

@@ -1,0 +1,85 @@
+// sixfold serve: loads, listens, prints how to ask, drains on SIGTERM.
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "apps/loading.h"
+#include "apps/machine.h"
+#include "apps/output.h"
+#include "apps/sampling.h"
+#include "apps/text_loading.h"
+#include "gateway/engine_backend.h"
+#include "gateway/server.h"
+#include "gateway/tokenizer_codec.h"
+#include "text/utf8.h"
+
+namespace sixfold::apps {
+namespace {
+
+gateway::ServerOptions ServerOptionsFrom(const Options& options, const LoadedModel& loaded) {
+  gateway::ServerOptions out;
+  out.http.host = options.Text("host");
+  out.http.port = static_cast<uint16_t>(options.Integer("port"));
+  out.http.handle_signals = true;
+  out.served_model_names = options.Texts("served-model-name");
+  if (out.served_model_names.empty()) out.served_model_names = {ReplaceInvalidUtf8(loaded.name)};
+  out.root = ReplaceInvalidUtf8(loaded.path);
+  out.api_key = options.Text("api-key");
+  out.version = SIXFOLD_VERSION;
+  out.defaults = loaded.generation;
+  out.drain_deadline = std::chrono::seconds(options.Integer("drain-timeout"));
+  return out;
+}
+
+// For the shell, in single quotes.
+std::string Quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string Greeting(const std::string& url, const std::string& model, bool chat, bool with_key, const EngineOptions& engine) {
+  nlohmann::ordered_json body = {{"model", model}};
+  if (chat) body["messages"] = {{{"role", "user"}, {"content", "Hello!"}}};
+  else body["prompt"] = "Once upon a time";
+  body["max_tokens"] = 64;
+  return fmt::format(
+      "Serving {} at {}/v1: up to {} tokens a request, {} requests at a time. Ctrl-C ends it. Try:\n\n"
+      "  curl {}/v1/{} -H 'Content-Type: application/json'{} \\\n    -d {}\n\n",
+      model, url, engine.max_model_len, engine.max_num_seqs, url, chat ? "chat/completions" : "completions",
+      with_key ? " -H \"Authorization: Bearer $SIXFOLD_API_KEY\"" : "", Quoted(body.dump()));
+}
+
+}  // namespace
+
+Status RunServe(const Options& options) {
+  SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
+  // Said before a model is loaded for nothing; the server finds out for certain.
+  SF_RETURN_IF_ERROR(CheckPort(options.Text("host"), static_cast<uint16_t>(options.Integer("port"))));
+  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
+  if (tokenizer == nullptr) return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
+  SF_ASSIGN_OR_RETURN(const std::optional<std::string> given_template, ChatTemplateFrom(options));
+  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
+  if (tokenizer->vocab_size() > loaded.model->config().vocab) {
+    Remark(fmt::format("(the tokenizer knows {} tokens, the model {}; prompts with others are refused)",
+                       tokenizer->vocab_size(), loaded.model->config().vocab));
+  }
+  gateway::ServerOptions server_options = ServerOptionsFrom(options, loaded);
+  const std::string name = server_options.served_model_names.front();
+  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
+  gateway::EngineBackend backend(*engine);
+  const gateway::TokenizerCodec codec(*tokenizer, given_template.value_or(""));
+  SF_ASSIGN_OR_RETURN(const std::unique_ptr<gateway::Server> server,
+                      gateway::Server::Start(std::move(server_options), backend, codec));
+  const bool chat = given_template.has_value() || !tokenizer->chat_templates().empty();
+  const std::string greeting = Greeting(server->url(), name, chat, !options.Text("api-key").empty(), engine->options());
+  // A closed stdout is no reason to stop serving.
+  [[maybe_unused]] const Status printed = Print(greeting);
+  server->Wait();
+  if (!options.Flag("quiet")) Remark("drained, bye");
+  return OkStatus();
+}
+
+}  // namespace sixfold::apps

@@ -1,0 +1,35 @@
+"""Reads and writes safetensors with the standard library alone."""
+import array
+import json
+import struct
+
+CODES = {"F32": "f", "I32": "i", "F64": "d", "I64": "q", "U8": "B", "BF16": "H", "F16": "H"}
+
+
+class Tensor:
+    def __init__(self, dtype, shape, data):
+        self.dtype, self.shape, self.data = dtype, shape, data
+
+    def values(self):
+        return array.array(CODES[self.dtype], self.data)
+
+
+def read(path):
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+        data = file.read()
+    header.pop("__metadata__", None)
+    return {name: Tensor(entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])])
+            for name, entry in header.items()}
+
+
+def header_bytes(entries):
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def largest_difference(a, b):
+    assert len(a) == len(b)
+    return max((abs(x - y) for x, y in zip(a, b)), default=0.0)

@@ -1,0 +1,201 @@
+"""Arguments, exit codes and shapes of answers: what scripts rely on."""
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import safetensors_file
+from conftest import GOLDEN, ROOT
+
+COMMANDS = ["run", "serve", "inspect", "doctor", "generate", "logits", "tokenize", "detokenize", "render", "dump",
+            "perplexity"]
+
+
+def test_help_lists_every_command(sixfold):
+    answer = sixfold("--help")
+    assert answer.code == 0 and answer.err == ""
+    for command in COMMANDS:
+        assert f"\n  {command} " in answer.out
+    assert sixfold().code == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_explains_itself_with_examples(sixfold, command):
+    answer = sixfold(command, "--help")
+    assert answer.code == 0 and answer.err == ""
+    assert answer.out.startswith(f"usage: sixfold {command}")
+    assert "Examples:\n" in answer.out
+    assert max(len(line) for line in answer.out.splitlines()) <= 120
+
+
+def test_version(sixfold):
+    assert sixfold("--version").out.startswith("sixfold ")
+
+
+EXIT_CODES = [
+    (2, ["no-such-command"], "unknown command"),
+    (2, ["genrate"], "did you mean 'generate'"),
+    (2, ["--port", "1"], "command"),
+    (2, ["logits", "TINY", "--no-such-flag"], "unknown option --no-such-flag"),
+    (2, ["logits", "TINY", "--tokens", "1,2"], "--output"),
+    (2, ["logits", "TINY", "--output", "OUT"], "--tokens"),
+    (2, ["logits", "TINY", "--tokens", "", "--output", "OUT"], "--tokens"),
+    (2, ["logits", "TINY", "--tokens", "1,x", "--output", "OUT"], "'x'"),
+    (2, ["logits", "TINY", "--tokens", "-1", "--output", "OUT"], "'-1'"),
+    (2, ["logits", "TINY", "--tokens", "1,99999999", "--output", "OUT"], "99999999"),
+    (2, ["logits", "TINY", "--tokens", "1", "--output", "/no/such/folder/x"], "/no/such/folder/x"),
+    (2, ["logits", "TINY", "--tokens", "1", "--output", "OUT", "--attention-chunk", "100"], "power of two"),
+    (2, ["logits", "TINY", "--tokens", "1", "--output", "OUT", "--dtype", "f17"], "bf16"),
+    (2, ["logits", "TINY", "--tokens", "1", "--output", "OUT", "--isa", "sse"], "avx2"),
+    (2, ["logits", "TINY", "--tokens", "1", "--output", "OUT", "--threads", "0"], "1 to 1024"),
+    (2, ["logits"], "MODEL is missing"),
+    (2, ["generate", "TINY"], "--prompt"),
+    (2, ["generate", "TINY", "--prompt", "x", "--prompt-tokens", "1"], "exclude"),
+    (2, ["generate", "TINY", "--prompt", "x"], "tokenizer"),
+    (2, ["generate", "TINY", "--prompt-tokens", "1", "--top-p", "0"], "top_p"),
+    (2, ["generate", "TINY", "--prompt-tokens", "1", "--temperature", "9"], "0 to 2"),
+    (2, ["generate", "TINY", "--prompt-tokens", "1", "--stop", "x"], "tokenizer"),
+    (2, ["generate", "TINY", "--prompt-tokens", "1", "--max-model-len", "1"], ""),
+    (2, ["generate", "TINY", "--prompt-tokens", "1", "--logit-bias", "nonsense"], "ID=X"),
+    (2, ["dump", "TINY"], "missing"),
+    (2, ["dump", "TINY", "model.norm.weigth", "--output", "OUT"], "'model.norm.weight'"),
+    (2, ["inspect", "TINY", "more"], "unexpected argument 'more'"),
+    (2, ["perplexity", "TINY"], "missing"),
+    (3, ["inspect", "/no/such/model.gguf"], "/no/such/model.gguf"),
+    (3, ["generate", "/no/such/model", "--prompt-tokens", "1"], "/no/such/model"),
+    (3, ["logits", "GOLDEN/quant/Q4_1.gguf", "--tokens", "1", "--output", "OUT"], "Q4_1.gguf"),
+    (3, ["tokenize", "TINY"], "no tokenizer"),
+    (3, ["run", "TINY", "hello"], "no tokenizer"),
+    (3, ["perplexity", "TINY", "/no/such/text"], ""),
+    (4, ["generate", "TINY", "--prompt-tokens", "1", "--kv-cache-memory", "60T"], "kv-cache-memory"),
+]
+
+
+@pytest.mark.parametrize("code, arguments, said", EXIT_CODES, ids=[" ".join(row[1])[:60] for row in EXIT_CODES])
+def test_exit_codes(sixfold, tiny, tmp_path, code, arguments, said):
+    names = {"TINY": str(tiny), "OUT": str(tmp_path / "out")}
+    answer = sixfold(*[names.get(word, word).replace("GOLDEN", str(GOLDEN)) for word in arguments])
+    assert answer.code == code, answer.err
+    assert said in answer.err
+    assert answer.out == ""
+    assert answer.err.count("\n") <= 3
+    assert not (tmp_path / "out").exists()
+
+
+def test_isa_above_the_machine_is_refused_by_name(sixfold, tiny, tmp_path, isas):
+    names = ["scalar", "avx2", "avx512", "amx"]
+    for isa in names[len(isas):]:
+        answer = sixfold("logits", tiny, "--tokens", "1", "--output", tmp_path / "x", "--isa", isa)
+        assert answer.code == 2 and isa in answer.err and isas[-1] in answer.err
+
+
+def test_generate_json_is_all_of_stdout(sixfold, tiny):
+    answer = sixfold("generate", tiny, "--prompt-tokens", "1,2,3", "--max-tokens", 4, "--temperature", 0, "--ignore-eos",
+                     "--json")
+    assert answer.out.count("\n") == 1
+    assert {"token_ids", "text", "finish_reason"} <= set(answer.json())
+    assert len(answer.json()["token_ids"]) == 4
+
+
+def test_generate_n_answers_with_logprobs(sixfold, tiny):
+    answer = sixfold("generate", tiny, "--prompt-tokens", "1,2,3", "--max-tokens", 5, "--temperature", 1, "--seed", 3,
+                     "--n", 3, "--logprobs", 2, "--ignore-eos", "--json").json()
+    assert len(answer["choices"]) == 3 and answer["seed"] == 3
+    assert answer["choices"][0]["token_ids"] == answer["token_ids"]
+    assert len({tuple(choice["token_ids"]) for choice in answer["choices"]}) > 1
+    for choice in answer["choices"]:
+        assert [entry["token_id"] for entry in choice["logprobs"]] == choice["token_ids"]
+        for entry in choice["logprobs"]:
+            assert entry["logprob"] <= 0 and len(entry["top"]) == 2
+            assert entry["top"][0]["logprob"] >= entry["top"][1]["logprob"]
+
+
+def test_generate_ends_at_a_stop_token(sixfold, tiny):
+    free = sixfold("generate", tiny, "--prompt-tokens", "1,2,3", "--max-tokens", 8, "--ignore-eos", "--json").json()
+    stop = free["token_ids"][3]
+    ended = sixfold("generate", tiny, "--prompt-tokens", "1,2,3", "--max-tokens", 8, "--ignore-eos", "--json",
+                    "--stop-token-ids", stop).json()
+    assert ended["finish_reason"] == "stop"
+    assert ended["token_ids"] == free["token_ids"][: free["token_ids"].index(stop) + 1]
+
+
+def test_logits_to_stdout_and_in_json(sixfold, tiny, tmp_path):
+    file = tmp_path / "l.safetensors"
+    sixfold("logits", tiny, "--tokens", "1, 2,3", "--output", file)
+    piped = sixfold("logits", tiny, "--tokens", "1,2,3", "--output", "/dev/stdout", "--quiet")
+    assert piped.code == 0 and piped.bytes == file.read_bytes()
+    answer = sixfold("logits", tiny, "--tokens", "1,2,3", "--output", file, "--json").json()
+    assert answer["tokens"] == 3
+    assert os.listdir(tmp_path) == ["l.safetensors"]
+
+
+def test_inspect_of_a_model_a_quantised_file_and_a_file_of_tensors(sixfold, tiny):
+    model = sixfold("inspect", tiny, "--json").json()
+    assert model["architecture"] == "LlamaForCausalLM"
+    assert model["model"]["layers"] > 0 and model["model"]["kv_bytes_per_token"] > 0
+    assert sum(kind["bytes"] for kind in model["by_kind"].values()) == model["total"]["bytes"]
+    assert {"embedding", "attention", "ffn", "norm"} <= set(model["by_kind"])
+    assert len(model["weights_fingerprint"]) == 16
+    quantised = sixfold("inspect", GOLDEN / "quant" / "Q5_K.gguf", "--json").json()
+    assert quantised["model"] is None and quantised["not_a_model"]
+    assert "Q5_K" in quantised["by_dtype"]
+    plain = sixfold("inspect", GOLDEN / "quant" / "Q5_K.expected.safetensors", "--json").json()
+    assert plain["format"] == "safetensors" and {t["name"] for t in plain["tensors"]} == {t["name"] for t in quantised["tensors"]}
+    for path in (tiny, GOLDEN / "quant" / "Q5_K.gguf"):
+        answer = sixfold("inspect", path)
+        assert answer.code == 0 and answer.err == "" and "parameters" in answer.out
+
+
+def test_inspect_lists_config_fields_that_no_family_knows(sixfold, tiny, tmp_path):
+    for file in ("model.safetensors", "config.json"):
+        (tmp_path / file).write_bytes((tiny / file).read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"frobnication": 3}))
+    assert sixfold("inspect", tmp_path, "--json").json()["model"]["unknown_fields"] == ["frobnication"]
+    assert "frobnication" in sixfold("inspect", tmp_path).out
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"])
+def test_dump_gives_the_bits_of_the_gguf_package(sixfold, tmp_path, kind):
+    expected = safetensors_file.read(GOLDEN / "quant" / f"{kind}.expected.safetensors")
+    for name, tensor in expected.items():
+        output = tmp_path / "t.safetensors"
+        answer = sixfold("dump", GOLDEN / "quant" / f"{kind}.gguf", name, "--output", output)
+        assert answer.code == 0, answer.err
+        dumped = safetensors_file.read(output)
+        assert list(dumped) == [name]
+        assert dumped[name].dtype == "F32" and dumped[name].shape == tensor.shape
+        assert dumped[name].data == tensor.data
+
+
+def test_a_closed_stdout_and_a_full_disk(sixfold, tiny):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    process = sixfold.start("inspect", tiny, "--json", stdout=write_end, stderr=subprocess.PIPE)
+    os.close(write_end)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and err == b""
+    with open("/dev/full", "wb") as full:
+        process = sixfold.start("inspect", tiny, stdout=full, stderr=subprocess.PIPE)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and b"stdout" in err
+
+
+def test_doctor(sixfold):
+    answer = sixfold("doctor", "--json", "--port", 0).json()
+    assert {"cores", "instructions", "memory", "huge pages", "open files", "libraries"} <= {c["check"] for c in answer["checks"]}
+    for check in answer["checks"]:
+        assert check["ok"] or check["advice"]
+    assert sixfold("doctor").code == 0
+
+
+CHECKER = ROOT.parent / "shared" / "tools" / "check_forms.py"
+
+
+@pytest.mark.skipif(not CHECKER.exists(), reason="the checker lives outside this repository")
+def test_the_outside_checker_of_forms(sixfold, tiny, smollm2):
+    answer = subprocess.run([sys.executable, str(CHECKER), sixfold.binary, str(tiny), "--tokenizer", str(smollm2)],
+                            env=sixfold.environment(), capture_output=True, text=True, timeout=600)
+    assert answer.returncode == 0, answer.stdout + answer.stderr

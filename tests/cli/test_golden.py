@@ -1,0 +1,74 @@
+"""Logits and greedy tokens of every golden model against what transformers computed, through the program itself."""
+import pytest
+
+import safetensors_file
+from conftest import GOLDEN
+
+
+def models():
+    for expected in sorted(GOLDEN.glob("*/expected.safetensors")):
+        folder = expected.parent
+        if (folder / "config.json").exists():
+            yield pytest.param(folder, expected, id=folder.name)
+        for gguf in sorted(folder.glob("*.gguf")):
+            yield pytest.param(gguf, expected, id=f"{folder.name}/{gguf.name}")
+
+
+def test_there_are_models():
+    assert len(list(models())) >= 35
+
+
+@pytest.mark.parametrize("model, expected", list(models()))
+def test_logits_are_those_of_transformers(sixfold, tmp_path, model, expected):
+    golden = safetensors_file.read(expected)
+    tokens = ",".join(map(str, golden["tokens"].values()))
+    output = tmp_path / "logits.safetensors"
+    answer = sixfold("logits", model, "--tokens", tokens, "--output", output, "--dtype", "f32")
+    assert answer.code == 0, answer.err
+    assert answer.out == ""
+    logits = safetensors_file.read(output)["logits"]
+    assert logits.dtype == "F32" and logits.shape == golden["logits"].shape
+    assert safetensors_file.largest_difference(logits.values(), golden["logits"].values()) <= 1e-4
+
+
+@pytest.mark.parametrize("model, expected", list(models()))
+def test_greedy_tokens_are_those_of_transformers(sixfold, model, expected):
+    golden = safetensors_file.read(expected)
+    tokens = ",".join(map(str, golden["tokens"].values()))
+    answer = sixfold("generate", model, "--prompt-tokens", tokens, "--max-tokens", 64, "--temperature", 0,
+                     "--ignore-eos", "--dtype", "f32", "--json").json()
+    assert answer["token_ids"] == list(golden["greedy"].values())
+    assert answer["finish_reason"] == "length"
+    assert answer["text"] == ""
+
+
+SAME_BITS = ["llama_gqa", "llama_odd", "llama_bf16", "mistral_window", "qwen3_fp8", "qwen3_moe", "olmoe",
+             "llama_gguf_q32/model.gguf", "llama_gguf_k/model.gguf"]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("name", SAME_BITS)
+def test_one_file_whatever_the_isa_the_chunks_and_the_threads(sixfold, tmp_path, isas, name, dtype):
+    model = GOLDEN / name
+    golden = safetensors_file.read((model if model.is_dir() else model.parent) / "expected.safetensors")
+    tokens = ",".join(map(str, golden["tokens"].values()))
+
+    def logits(*flags):
+        output = tmp_path / "out.safetensors"
+        answer = sixfold("logits", model, "--tokens", tokens, "--output", output, "--dtype", dtype, *flags)
+        assert answer.code == 0, answer.err
+        return output.read_bytes()
+
+    reference = logits("--isa", "scalar", "--threads", 1)
+    for isa in isas[1:]:
+        assert logits("--isa", isa, "--threads", 2) == reference, isa
+    for chunk in (1, 7, 64):
+        assert logits("--max-num-batched-tokens", chunk) == reference, chunk
+    assert logits("--threads", 3) == reference
+
+
+def test_generate_gives_the_same_tokens_in_one_chunk_and_in_many(sixfold, tiny):
+    def generate(*flags):
+        return sixfold("generate", tiny, "--prompt-tokens", ",".join(str(i % 50) for i in range(40)), "--temperature", "1",
+                       "--seed", 7, "--max-tokens", 16, "--json", *flags).json()["token_ids"]
+    assert generate() == generate("--max-num-batched-tokens", 3, "--threads", 1)

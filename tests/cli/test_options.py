@@ -1,0 +1,79 @@
+"""Flags, environment, config file: who wins, and what is refused."""
+import tomllib
+
+import pytest
+
+
+def config(sixfold, *arguments, env=None, command="serve"):
+    answer = sixfold(command, *arguments, "--print-config", env=env)
+    assert answer.code == 0, answer.err
+    return tomllib.loads(answer.out), answer.out
+
+
+def test_print_config_needs_no_model_and_is_toml(sixfold):
+    values, text = config(sixfold)
+    assert values["port"] == 8000 and values["host"] == "127.0.0.1" and values["max-model-len"] == "auto"
+    assert "# default" in text
+
+
+def test_precedence_and_origins(sixfold, tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text("port = 1\nmax-num-seqs = 2\n\n[serve]\nthreads = 3\n\n[run]\nthreads = 9\n")
+    values, text = config(sixfold, "--config", file, "--host", "::1", env={"SIXFOLD_PORT": "4"})
+    assert (values["port"], values["max-num-seqs"], values["threads"], values["host"]) == (4, 2, 3, "::1")
+
+    def origin(key):
+        return next(line for line in text.splitlines() if line.startswith(key + " =")).split(" # ")[1]
+    assert origin("port") == "environment SIXFOLD_PORT"
+    assert origin("max-num-seqs") == f"file {file}:2"
+    assert origin("threads") == f"file {file}:5"
+    assert origin("host") == "flag --host"
+    assert origin("kv-cache-memory").startswith("default")
+    values, _ = config(sixfold, "--port", "5", env={"SIXFOLD_CONFIG": str(file), "SIXFOLD_PORT": "4"})
+    assert values["port"] == 5
+
+
+def test_what_is_printed_can_be_given_back(sixfold, tmp_path):
+    values, text = config(sixfold, "--port", "7", "--served-model-name", "a", "--served-model-name", 'b "c"', "--dtype",
+                          "float32", "--kv-cache-memory", "2GiB")
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    again, _ = config(sixfold, "--config", file)
+    assert again == values and again["dtype"] == "f32" and again["kv-cache-memory"] == 2 << 30
+
+
+def test_both_spellings(sixfold):
+    for arguments in (["--max-model-len", "9"], ["--context-length", "9"], ["--max_model_len=9"], ["-c", "9"]):
+        assert config(sixfold, *arguments)[0]["max-model-len"] == 9
+    assert config(sixfold, "--max-running-requests", "3")[0]["max-num-seqs"] == 3
+    assert config(sixfold, "--chunked-prefill-size", "77")[0]["max-num-batched-tokens"] == 77
+    assert config(sixfold, "--model-path", "m")[0]["model"] == "m"
+    assert config(sixfold, "m")[0]["model"] == "m"
+
+
+def test_a_key_never_shows(sixfold):
+    assert "hush" not in config(sixfold, "--api-key", "hush")[1]
+
+
+@pytest.mark.parametrize("arguments, env, file, said", [
+    (["--prot", "1"], {}, "", "--port"),
+    ([], {"SIXFOLD_MAX_NUM_SEQ": "1"}, "", "SIXFOLD_MAX_NUM_SEQS"),
+    ([], {}, "max-num-seq = 1\n", "max-num-seqs"),
+    ([], {}, "[server]\nport = 1\n", "serve"),
+    ([], {}, "port = \"many\"\n", "0 to 65535"),
+    ([], {}, "port = = 1\n", "c.toml:1"),
+    (["--port", "-1"], {}, "", "0 to 65535"),
+    (["--jsonl"], {}, "", "serve"),
+])
+def test_what_is_unknown_or_wrong_is_refused(sixfold, tmp_path, arguments, env, file, said):
+    if file:
+        (tmp_path / "c.toml").write_text(file)
+        arguments = [*arguments, "--config", tmp_path / "c.toml"]
+    answer = sixfold("serve", *arguments, "--print-config", env=env)
+    assert answer.code == 2 and said in answer.err, answer.err
+    assert answer.out == ""
+
+
+def test_a_config_file_that_is_not_there(sixfold, tmp_path):
+    answer = sixfold("serve", "--config", tmp_path / "none.toml", "--print-config")
+    assert answer.code == 3 and "none.toml" in answer.err

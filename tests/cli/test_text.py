@@ -1,0 +1,137 @@
+"""Commands that need a tokenizer, on the default model."""
+import json
+import math
+import os
+import pty
+import re
+import signal
+import time
+
+import pytest
+
+from conftest import ROOT
+from test_bad_input import limited
+
+TEXTS = ["one", "two\nlines", "", "Grüße, 世界 🙂", " leading", "<|im_start|>user\nHi<|im_end|>", "\u0000\u0001", "\ufffd"]
+
+
+def test_tokenize_and_back(sixfold, smollm2):
+    lines = "".join(json.dumps(text) + "\n" for text in TEXTS)
+    answer = sixfold("tokenize", smollm2, "--no-special", "--jsonl", stdin=lines, preexec=limited(smollm2))
+    assert answer.code == 0, answer.err
+    rows = [json.loads(line)["ids"] for line in answer.out.splitlines()]
+    assert len(rows) == len(TEXTS) and rows[2] == []
+    assert rows[5][0] == 1 and rows[5][-1] == 2  # specials in the text are recognised
+    back = sixfold("detokenize", smollm2, "--jsonl", stdin=answer.out, preexec=limited(smollm2))
+    assert [json.loads(line)["text"] for line in back.out.splitlines()] == TEXTS
+
+
+def test_tokenize_one_text_in_three_forms(sixfold, smollm2):
+    ids = sixfold("tokenize", smollm2, "--json", stdin="Hello, world").json()["ids"]
+    assert sixfold("tokenize", smollm2, stdin="Hello, world").out.split() == [str(i) for i in ids]
+    for given in (" ".join(map(str, ids)), json.dumps(ids), json.dumps({"ids": ids}), ",".join(map(str, ids)) + "\n"):
+        assert sixfold("detokenize", smollm2, stdin=given).out == "Hello, world"
+        assert sixfold("detokenize", smollm2, "--json", stdin=given).json() == {"text": "Hello, world"}
+
+
+def test_invalid_utf8_becomes_u_fffd(sixfold, smollm2):
+    broken = sixfold("tokenize", smollm2, "--json", stdin=b"a\xff\xc3b").json()["ids"]
+    repaired = sixfold("tokenize", smollm2, "--json", stdin="a\ufffd\ufffdb").json()["ids"]
+    assert broken == repaired
+
+
+def test_render(sixfold, smollm2, tmp_path):
+    messages = [{"role": "user", "content": "Hi"}]
+    text = sixfold("render", smollm2, "-", stdin=json.dumps(messages)).out
+    assert text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps({"messages": messages, "add_generation_prompt": False}))
+    assert sixfold("render", smollm2, file).out.endswith("Hi<|im_end|>\n")
+    template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ extra }}"
+    answer = sixfold("render", smollm2, file, "--chat-template", template, "--chat-template-kwargs", '{"extra": "!"}')
+    assert answer.out == "[user]Hi!"
+    refused = sixfold("render", smollm2, file, "--chat-template", "{{ raise_exception('no such role') }}")
+    assert refused.code == 2 and "no such role" in refused.err
+    for bad in ("", "[", "3", "{}"):
+        assert sixfold("render", smollm2, "-", stdin=bad).code == 3
+
+
+def test_generate_text_and_its_ids_agree(sixfold, smollm2):
+    answer = sixfold("generate", smollm2, "--prompt", "The capital of France is", "--max-tokens", 8, "--json").json()
+    assert "Paris" in answer["text"]
+    ids = json.dumps({"ids": answer["token_ids"]})
+    assert sixfold("detokenize", smollm2, stdin=ids).out == answer["text"]
+    plain = sixfold("generate", smollm2, "--prompt", "The capital of France is", "--max-tokens", 8)
+    assert plain.out == answer["text"] + "\n" and "tokens/s" in plain.err
+
+
+def test_a_stop_string_ends_the_text_before_it(sixfold, smollm2):
+    answer = sixfold("generate", smollm2, "--prompt", "The capital of France is", "--max-tokens", 20, "--stop", "Paris",
+                     "--json").json()
+    assert answer["finish_reason"] == "stop" and "Paris" not in answer["text"]
+
+
+def test_perplexity_counts_the_second_half_of_each_window(sixfold, smollm2, tmp_path):
+    text = (ROOT / "tests/data/perplexity.txt").read_text()[:6000]
+    file = tmp_path / "text"
+    file.write_text(text)
+    tokens = len(sixfold("tokenize", smollm2, "--no-special", "--json", stdin=text).json()["ids"])
+    answer = sixfold("perplexity", smollm2, file, "--context", 128, "--json")
+    result = answer.json()
+    assert result["windows"] == tokens // 128
+    assert result["tokens"] == result["windows"] * 63
+    assert 2 < result["perplexity"] < 100 and math.isfinite(result["standard_error"])
+    again = sixfold("perplexity", smollm2, file, "--context", 128, "--max-num-batched-tokens", 17, "--json").json()
+    assert again == result
+    file.write_text("short")
+    answer = sixfold("perplexity", smollm2, file)
+    assert answer.code == 2 and "--context" in answer.err
+
+
+def test_run_answers_a_prompt_from_arguments_and_from_stdin(sixfold, smollm2):
+    flags = ["--temperature", 0, "--max-tokens", 16]
+    one = sixfold("run", smollm2, "What is the capital of France?", *flags)
+    assert one.code == 0 and "Paris" in one.out and "tokens/s" in one.err
+    assert sixfold("run", smollm2, *flags, stdin="What is the capital of France?\n").out == one.out
+    assert sixfold("run", smollm2, stdin="").code == 2
+
+
+def read_until(terminal, text, seconds=60):
+    """What the terminal shows up to and with `text`."""
+    shown = b""
+    end = time.monotonic() + seconds
+    while text not in shown:
+        assert time.monotonic() < end, shown
+        shown += os.read(terminal, 4096)
+    return shown
+
+
+def test_a_chat_remembers_and_ctrl_c_stops_an_answer_only(sixfold, smollm2):
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ.clear()
+        os.environ["TERM"] = "dumb"
+        os.execv(sixfold.binary, [sixfold.binary, "run", str(smollm2), "--temperature", "0", "--max-tokens", "400"])
+    read_until(terminal, b"> ")
+    os.write(terminal, b"Write a long story about the sea.\n")
+    read_until(terminal, b"sea.\r\n")
+    while len(os.read(terminal, 4096)) == 0:
+        pass
+    os.write(terminal, b"\x03")
+    assert b"stopped" in read_until(terminal, b"\n> ")
+    os.write(terminal, b"/new\n")
+    read_until(terminal, b"\n> ")
+    os.write(terminal, b"Say hi.\n")
+    shown = read_until(terminal, b"\n> ")
+    assert re.search(rb"tokens/s", shown)
+    os.write(terminal, b"/bye\n")
+    for _ in range(300):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, signal.SIGKILL)
+        pytest.fail("/bye did not end the chat")
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
+    os.close(terminal)
