@@ -102,32 +102,34 @@ TokenId Sampler::Draw(std::span<const float> row, float max, const SampleInput& 
   const double u = RandomUniform({.seed = input.seed, .choice = input.choice,
                                   .position = static_cast<uint32_t>(input.prompt.size() + input.answer.size()),
                                   .purpose = RandomPurpose::kSample});
+  const Scale scale{.max = max, .inverse_temperature = 1.0f / static_cast<float>(p.temperature)};
   const bool cut_k = p.top_k > 0 && p.top_k < vocab_;
   if (!cut_k && p.top_p >= 1.0 && p.min_p <= 0) {
-    return DrawUnfiltered(row, max, static_cast<float>(p.temperature), u);
+    const double total = WeighAll(row, scale);
+    return static_cast<TokenId>(PickByWeight(weights_, total, u));
   }
   double total = 0;
   if (cut_k) {
     SelectTop(vocab_, p.top_k, [&](int64_t i) { return row[i]; });
-    const auto t = static_cast<float>(p.temperature);
-    for (const Candidate& c : candidates_) total += ExpF((c.value - max) / t);
+    for (const Candidate& c : candidates_) total += ExpF(scale(c.value));
   } else {
-    total = CollectCandidates(row, max, p);
+    total = WeighAll(row, scale);
+    CollectCandidates(row, p, total);
   }
-  KeepPrefix(max, p, total);
+  KeepPrefix(scale, p, total);
   double kept = 0;
   const std::span<const float> weights(weights_.data(), candidates_.size());
   for (const float w : weights) kept += w;
   return candidates_[PickByWeight(weights, kept, u)].id;
 }
 
-TokenId Sampler::DrawUnfiltered(std::span<const float> row, float max, float temperature, double u) {
+double Sampler::WeighAll(std::span<const float> row, const Scale& scale) {
   double total = 0;
   for (int64_t i = 0; i < vocab_; ++i) {
-    weights_[i] = ExpF((row[i] - max) / temperature);
+    weights_[i] = ExpF(scale(row[i]));
     total += weights_[i];
   }
-  return static_cast<TokenId>(PickByWeight(weights_, total, u));
+  return total;
 }
 
 template <typename F>
@@ -156,13 +158,7 @@ void Sampler::SelectTop(int64_t n, int64_t count, F value) {
   std::sort_heap(candidates_.begin(), candidates_.end(), Before);
 }
 
-double Sampler::CollectCandidates(std::span<const float> row, float max, const SamplingParams& params) {
-  const auto t = static_cast<float>(params.temperature);
-  double total = 0;
-  for (int64_t i = 0; i < vocab_; ++i) {
-    weights_[i] = ExpF((row[i] - max) / t);
-    total += weights_[i];
-  }
+void Sampler::CollectCandidates(std::span<const float> row, const SamplingParams& params, double total) {
   // All tokens below the floor weigh less than (1 - top_p) / 2 of the total together, so top_p ends before them.
   double floor = params.top_p < 1.0 ? 0.5 * (1.0 - params.top_p) * total / static_cast<double>(vocab_) : 0.0;
   floor = std::max(floor, static_cast<double>(static_cast<float>(params.min_p)));  // compared as KeepPrefix does
@@ -170,11 +166,9 @@ double Sampler::CollectCandidates(std::span<const float> row, float max, const S
   for (int64_t i = 0; i < vocab_; ++i) {
     if (weights_[i] >= floor) candidates_.push_back({row[i], static_cast<TokenId>(i)});
   }
-  return total;
 }
 
-void Sampler::KeepPrefix(float max, const SamplingParams& params, double total) {
-  const auto t = static_cast<float>(params.temperature);
+void Sampler::KeepPrefix(const Scale& scale, const SamplingParams& params, double total) {
   const auto min_p = static_cast<float>(params.min_p);
   const double enough = params.top_p < 1.0 ? params.top_p * total : std::numeric_limits<double>::infinity();
   size_t ordered = 0, kept = 0;
@@ -190,7 +184,7 @@ void Sampler::KeepPrefix(float max, const SamplingParams& params, double total) 
       ordered = end;
       batch *= 4;
     }
-    const float w = ExpF((candidates_[kept].value - max) / t);
+    const float w = ExpF(scale(candidates_[kept].value));
     if (sum >= enough || w < min_p) break;
     weights_[kept] = w;
     sum += w;

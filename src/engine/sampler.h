@@ -26,7 +26,7 @@ struct SampleInput {
 //   2. repetition penalty r over prompt and answer: l = l > 0 ? l / r : l * r; then over the answer
 //      l -= frequency * count, l -= presence
 //   3. min_tokens: end_ids get -inf
-//   4. temperature 0 (or below 1e-5): the largest l, lowest id on ties. Else weights w = ExpF((l - max l) / temperature)
+//   4. temperature 0 (or below 1e-5): the largest l, lowest id on ties. Else weights w = ExpF((l - max l) * (1 / t))
 //   5. top_k: the first k by (l descending, id ascending); top_p: of what is left, the shortest prefix of that order
 //      with sum w >= top_p * sum; min_p: those with w >= min_p (the largest w is 1)
 //   6. the first candidate whose cumulative w exceeds u * sum w, with u = RandomUniform({seed, choice, position,
@@ -54,15 +54,23 @@ class Sampler {
 
   std::span<const float> Adjust(const SampleInput& input);
   void ApplyPenalties(const SampleInput& input);
+  // The exponent whose ExpF is a candidate's weight.
+  struct Scale {
+    float max = 0;
+    float inverse_temperature = 1;
+    float operator()(float logit) const { return (logit - max) * inverse_temperature; }
+  };
+
   TokenId Draw(std::span<const float> row, float max, const SampleInput& input);
-  TokenId DrawUnfiltered(std::span<const float> row, float max, float temperature, double u);
+  // Leaves the weights of all tokens in weights_; returns their sum.
+  double WeighAll(std::span<const float> row, const Scale& scale);
   // Leaves the first `count` of values f(0..n-1), ordered, in candidates_.
   template <typename F>
   void SelectTop(int64_t n, int64_t count, F value);
-  // Leaves in candidates_, unordered, all that top_p and min_p can keep; returns the sum of all weights.
-  double CollectCandidates(std::span<const float> row, float max, const SamplingParams& params);
+  // Leaves in candidates_, unordered, all that top_p and min_p can keep of tokens that weigh weights_, total in sum.
+  void CollectCandidates(std::span<const float> row, const SamplingParams& params, double total);
   // Orders candidates_ as far as needed and cuts it to the prefix that top_p and min_p keep. Its weights go to weights_.
-  void KeepPrefix(float max, const SamplingParams& params, double total);
+  void KeepPrefix(const Scale& scale, const SamplingParams& params, double total);
   TokenLogprobs Logprobs(std::span<const float> logits, TokenId token, int count);
 
   int64_t vocab_;

@@ -49,7 +49,7 @@ TokenId SampleByDefinition(const SampleInput& in) {
   const bool cut_k = p.top_k > 0 && p.top_k < static_cast<int64_t>(l.size());
   std::vector<TokenId> order(l.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto weight = [&](TokenId t) { return ExpF((l[t] - max) / static_cast<float>(p.temperature)); };
+  const auto weight = [&](TokenId t) { return ExpF((l[t] - max) * (1.0f / static_cast<float>(p.temperature))); };
   double total = 0;
   for (const TokenId t : order) total += weight(t);
   if (cut_k || p.top_p < 1 || p.min_p > 0) {

@@ -1,0 +1,79 @@
+#include "engine/testing/recording_model.h"
+
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sixfold {
+namespace {
+
+class RecordingModel : public StepModel {
+ public:
+  RecordingModel(std::unique_ptr<StepModel> inner, LogitRecord& record) : inner_(std::move(inner)), record_(record) {}
+
+  KvGeometry kv_geometry() const override { return inner_->kv_geometry(); }
+  int64_t vocab() const override { return inner_->vocab(); }
+  int64_t max_positions() const override { return inner_->max_positions(); }
+  std::span<const TokenId> eos_ids() const override { return inner_->eos_ids(); }
+
+  std::span<const float> Forward(const StepBatch& batch, KvStorage& kv) override {
+    StepBatch all = batch;
+    for (StepSequence& s : all.sequences) s.logit_rows = s.rows;
+    const std::span<const float> logits = inner_->Forward(all, kv);
+    asked_.clear();
+    int64_t row = 0;
+    for (const StepSequence& s : batch.sequences) {
+      // A living sequence is known by its first block: no other holds it until the sequence has ended or starts over.
+      std::vector<TokenId>& prefix = prefix_by_first_block_[s.blocks.front()];
+      SF_CHECK_GE(static_cast<int64_t>(prefix.size()), s.first_position);
+      prefix.resize(s.first_position);
+      for (int64_t r = 0; r < s.rows; ++r, ++row) {
+        const std::span<const float> values = logits.subspan(row * vocab(), vocab());
+        prefix.push_back(batch.tokens[row]);
+        record_.Add(prefix, values);
+        if (r >= s.rows - s.logit_rows) asked_.insert(asked_.end(), values.begin(), values.end());
+      }
+    }
+    return asked_;
+  }
+
+ private:
+  const std::unique_ptr<StepModel> inner_;
+  LogitRecord& record_;
+  std::unordered_map<int32_t, std::vector<TokenId>> prefix_by_first_block_;
+  std::vector<float> asked_;
+};
+
+}  // namespace
+
+void LogitRecord::Add(const std::vector<TokenId>& prefix, std::span<const float> row) {
+  const std::lock_guard lock(mutex_);
+  const auto [seen, is_new] = rows_.try_emplace(prefix, row.begin(), row.end());
+  if (is_new) return;
+  ++comparisons_;
+  SF_CHECK_EQ(seen->second.size(), row.size());
+  if (std::memcmp(seen->second.data(), row.data(), row.size_bytes()) != 0) ++mismatches_;
+}
+
+int64_t LogitRecord::prefixes() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(rows_.size());
+}
+
+int64_t LogitRecord::comparisons() const {
+  const std::lock_guard lock(mutex_);
+  return comparisons_;
+}
+
+int64_t LogitRecord::mismatches() const {
+  const std::lock_guard lock(mutex_);
+  return mismatches_;
+}
+
+std::unique_ptr<StepModel> MakeRecordingModel(std::unique_ptr<StepModel> inner, LogitRecord& record) {
+  return std::make_unique<RecordingModel>(std::move(inner), record);
+}
+
+}  // namespace sixfold
