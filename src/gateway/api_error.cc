@@ -7,12 +7,8 @@ namespace sixfold::gateway {
 ApiError ErrorFromStatus(const Status& status) {
   ApiError error{.message = status.message()};
   switch (status.code()) {
-    case StatusCode::kInvalidArgument:
-      error.code = "invalid_value";
-      break;
-    case StatusCode::kContextLength:
-      error.code = "context_length_exceeded";
-      break;
+    case StatusCode::kInvalidArgument: error.code = "invalid_value"; break;
+    case StatusCode::kContextLength: error.code = "context_length_exceeded"; break;
     case StatusCode::kNotFound:
       error.status = 404;
       error.code = "not_found";

@@ -4,13 +4,14 @@
 
 #include <thread>
 
+#include "base/random.h"
 #include "gateway/testing/test_server.h"
 
 namespace sixfold::gateway {
 namespace {
 
-using ::testing::HasSubstr;
 using std::chrono::milliseconds;
+using ::testing::HasSubstr;
 
 constexpr const char* kCompletionsPath = "/v1/completions";
 constexpr const char* kBody = R"({"prompt":"p","max_tokens":8})";
@@ -78,8 +79,9 @@ TEST(Connection, KeepAliveAndClose) {
 TEST(Connection, ChunkedBodiesAndExpectContinue) {
   TestServer under(SayText("hello"));
   RawClient client = under.Connect();
-  client.Send("POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-              "5;a=b\r\n{\"pro\r\n8\r\nmpt\":\"p\"\r\n1\r\n}\r\n0\r\ntrailer: t\r\n\r\n");
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+      "5;a=b\r\n{\"pro\r\n8\r\nmpt\":\"p\"\r\n1\r\n}\r\n0\r\ntrailer: t\r\n\r\n");
   EXPECT_EQ(client.ReadResponse().status, 200);
   client.Send("POST /v1/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 14\r\n\r\n");
   EXPECT_EQ(client.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
@@ -103,6 +105,7 @@ TEST(Connection, WhatIsNotHttpIsRefusedAndClosed) {
       {"POST / HTTP/1.1\r\ncontent-length: 1152921504606846976\r\n\r\n", 413},
       {"POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400},
       {"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400},
+      {"POST / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\nzz\r\n", 400},
       {"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff1\r\n", 400},
       {"GET / HTTP/1.1\r\nx: " + std::string(40'000, 'a') + "\r\n\r\n", 431},
       {"GET /" + std::string(40'000, 'a') + " HTTP/1.1\r\n\r\n", 431},
@@ -118,6 +121,25 @@ TEST(Connection, WhatIsNotHttpIsRefusedAndClosed) {
     EXPECT_TRUE(client.ReadEof()) << bytes.substr(0, 60);
   }
   EXPECT_EQ(under.Get("/health").status, 200) << "and the server lives";
+}
+
+TEST(Connection, DamagedRequestsNeverEndTheServer) {
+  TestServer under(SayText("hello"));
+  const std::string whole = PostRequest(kCompletionsPath, kBody) +
+                            "POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+  for (uint32_t i = 0; i < 300; ++i) {
+    std::string damaged = whole;
+    const auto random = RandomBits({.seed = 5, .position = i});
+    for (uint32_t k = 0; k <= random[0] % 4; ++k) {
+      damaged[random[1 + k % 3] % damaged.size()] = static_cast<char>(random[k % 4] >> 8);
+    }
+    damaged.erase(random[2] % damaged.size(), random[3] % 8);
+    RawClient client = under.Connect();
+    client.Send(damaged);
+    i % 2 ? client.Reset() : client.Close();
+  }
+  EXPECT_EQ(under.Get("/health").status, 200);
+  EXPECT_TRUE(under.backend.WaitIdle(std::chrono::seconds(10)));
 }
 
 TEST(Connection, HeaderFlood) {
@@ -168,7 +190,8 @@ TEST(Connection, BodiesHeldAtOnceAreBounded) {
 }
 
 TEST(Connection, SlowAndIdleClientsAreClosed) {
-  HttpOptions http{.header_timeout = milliseconds(300), .body_timeout = milliseconds(300), .idle_timeout = milliseconds(300)};
+  HttpOptions http{
+      .header_timeout = milliseconds(300), .body_timeout = milliseconds(300), .idle_timeout = milliseconds(300)};
   TestServer under(SayText("hello"), {.http = http});
   RawClient header = under.Connect(), body = under.Connect(), idle = under.Connect(), silent = under.Connect();
   header.Send("GET /health HT");
@@ -239,7 +262,8 @@ TEST(Connection, AStalledWriteTimesOut) {
   script.max_model_len = 1 << 30;
   TestServer under(script, {.http = {.write_timeout = milliseconds(300)}, .output_bytes_max = int64_t{1} << 40});
   RawClient client(under.server->port(), 4096);
-  client.Send(PostRequest(kCompletionsPath, R"({"prompt":"p","max_tokens":100000000,"ignore_eos":true,"stream":true})"));
+  client.Send(
+      PostRequest(kCompletionsPath, R"({"prompt":"p","max_tokens":100000000,"ignore_eos":true,"stream":true})"));
   ASSERT_TRUE(under.backend.WaitSubmitted(1, std::chrono::seconds(10)));
   EXPECT_TRUE(under.backend.WaitIdle(std::chrono::seconds(60)));
   EXPECT_EQ(under.backend.stats().aborted, 1u);

@@ -70,7 +70,8 @@ TEST(Disconnect, TwoHundredClientsAtRandomPoints) {
           client.Send(request);
         }
         if (point == 2) std::this_thread::sleep_for(milliseconds(Random(i, 4) % 20));
-        for (uint64_t events = Random(i, 5) % 20; stream && point == 3 && events > 0; --events) client.ReadUntil("data: ");
+        for (uint64_t events = Random(i, 5) % 20; stream && point == 3 && events > 0; --events)
+          client.ReadUntil("data: ");
         Random(i, 6) % 2 ? client.Reset() : client.Close();
       }
     });

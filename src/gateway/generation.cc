@@ -8,9 +8,7 @@
 namespace sixfold::gateway {
 namespace {
 
-double Seconds(std::chrono::steady_clock::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
+double Seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 void Count(Metrics& metrics, Outcome outcome) { ++metrics.choices_finished[static_cast<size_t>(outcome)]; }
 
@@ -26,7 +24,10 @@ int64_t HeldBytes(const ChoiceNews& news) {
 
 Generation::Generation(const GenerationServices& services, AnswerHead head, std::shared_ptr<Exchange> exchange,
                        Headers headers, Time received)
-    : services_(services), head_(std::move(head)), exchange_(std::move(exchange)), headers_(std::move(headers)),
+    : services_(services),
+      head_(std::move(head)),
+      exchange_(std::move(exchange)),
+      headers_(std::move(headers)),
       received_(received) {}
 
 void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts, const SinkFactory& sinks) {
@@ -35,6 +36,7 @@ void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> pr
   request_.continuous_usage = request.continuous_usage;
   request_.sampling = request.sampling;
   request_.skip_special_tokens = request.skip_special_tokens;
+  exchange_->ReleaseBody();
   const int n = request.sampling.n;
   const DecoderOptions decoding{
       .stop = request.stop,

@@ -59,7 +59,7 @@ class Generation {
  private:
   struct Choice {
     std::unique_ptr<TextDecoder> decoder;
-    ChoiceNews news;                      // not yet written; everything so far when not streaming
+    ChoiceNews news;  // not yet written; everything so far when not streaming
     std::vector<std::pair<int64_t, LogprobEntry>> held_logprobs;  // by the byte of the text where the token starts
     int64_t decoded_bytes = 0, decoded_code_points = 0;           // of all tokens
     int64_t shown_bytes = 0;                                      // of the text that left the decoder
@@ -87,10 +87,10 @@ class Generation {
   const Headers headers_;
   const Time received_;
 
-  ApiRequest request_;                    // without prompts and messages, which are large
+  ApiRequest request_;                                       // without prompts and messages, which are large
   std::vector<int64_t> prompt_tokens_, prompt_code_points_;  // [prompts]
-  std::vector<RequestId> ids_;            // [prompts]
-  std::vector<Choice> choices_;           // [prompts * n]
+  std::vector<RequestId> ids_;                               // [prompts]
+  std::vector<Choice> choices_;                              // [prompts * n]
   bool head_sent_ = false, first_token_seen_ = false, done_ = false;
   int unfinished_ = 0;
 };

@@ -1,4 +1,5 @@
-// The only file of the gateway that includes Boost (it costs most of a minute to compile).
+// The only file of the gateway that includes Boost (it costs most of a minute to compile), and longer than others for
+// that reason.
 //
 // A connection is a state machine around one read that is always pending: its end of file is how a client that went
 // away is seen, whether its request is queued, running or streaming. Beast's parser is fed by hand for that reason.
@@ -13,12 +14,13 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/fields.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <ctime>
 #include <exception>
 #include <optional>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
+
+#include "gateway/http_text.h"
 
 namespace sixfold::gateway {
 namespace {
@@ -36,8 +38,8 @@ using Acceptor = asio::basic_socket_acceptor<Tcp, Executor>;
 constexpr auto kSweepPeriod = std::chrono::milliseconds(200);
 constexpr auto kLingerTime = std::chrono::seconds(3);
 constexpr auto kFlushTime = std::chrono::seconds(1);  // output that is still queued when the server stops
-// Behind unread input the end of file cannot be seen: a client that pipelines more than the limit while its answer takes
-// longer than this is given up.
+// Behind unread input the end of file cannot be seen: a client that pipelines more than the limit while its answer
+// takes longer than this is given up.
 constexpr auto kPausedMax = std::chrono::seconds(2);
 constexpr size_t kReadBytes = 16 << 10;
 constexpr int kRejectedConnections = 256;  // over max_connections: answered 503; beyond these closed without a word
@@ -67,48 +69,6 @@ struct GrowingBody {
   };
 };
 using Parser = http::request_parser<GrowingBody>;
-
-const char* ReasonPhrase(int status) {
-  switch (status) {
-    case 200: return "OK";
-    case 204: return "No Content";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 413: return "Content Too Large";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 500: return "Internal Server Error";
-    case 503: return "Service Unavailable";
-    default: return "Unknown";
-  }
-}
-
-std::string HttpDate() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[40];
-  std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &utc);
-  return text;
-}
-
-enum class BodyFraming { kLength, kChunked, kUntilClose };
-
-std::string FormatHead(const HttpResponse& response, BodyFraming framing, bool keep_alive) {
-  std::string head = "HTTP/1.1 " + std::to_string(response.status) + " " + ReasonPhrase(response.status) + "\r\n";
-  head += "date: " + HttpDate() + "\r\n";
-  if (!response.content_type.empty()) head += "content-type: " + response.content_type + "\r\n";
-  if (framing == BodyFraming::kChunked) head += "transfer-encoding: chunked\r\n";
-  if (framing == BodyFraming::kLength && response.status != 204) {
-    head += "content-length: " + std::to_string(response.body.size()) + "\r\n";
-  }
-  head += keep_alive ? "connection: keep-alive\r\n" : "connection: close\r\n";
-  for (const auto& [name, value] : response.headers) head += name + ": " + value + "\r\n";
-  return head + "\r\n";
-}
 
 std::string HeaderValue(const http::fields& fields, std::string_view name, size_t bytes_max) {
   const auto it = fields.find(boost::beast::string_view(name.data(), name.size()));
@@ -198,6 +158,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void StartStream(const HttpResponse& head);
   void WriteStream(std::string_view bytes);
   void EndStream();
+  void ReleaseBody();
   int64_t queued_bytes() const { return static_cast<int64_t>(out_.size() + writing_.size() - written_); }
   void SetCallbacks(std::function<void()> gone, std::function<void()> writable) {
     gone_ = std::move(gone);
@@ -211,7 +172,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void StartRead();
   void OnRead(const ErrorCode& ec, size_t bytes);
   void ParseInput();
-  void OnHeader();
+  bool OnHeader();  // false: refused
   void OnParseError(const ErrorCode& ec);
   void Refuse(int status, const std::string& message);
   void Dispatch();
@@ -220,7 +181,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnWritten(const ErrorCode& ec, size_t bytes);
   void OnFlushed();
   void Linger();
-  void ReleaseBody();
 
   HttpServer::Impl& server_;
   Socket socket_;
@@ -261,12 +221,13 @@ class ConnectionExchange final : public Exchange {
   void EndStream() override {
     if (connection_->Current(serial_)) connection_->EndStream();
   }
+  void ReleaseBody() override {
+    if (connection_->Current(serial_)) connection_->ReleaseBody();
+  }
   void Drop() override {
     if (connection_->Current(serial_)) connection_->Close();
   }
-  int64_t queued_bytes() const override {
-    return connection_->Current(serial_) ? connection_->queued_bytes() : 0;
-  }
+  int64_t queued_bytes() const override { return connection_->Current(serial_) ? connection_->queued_bytes() : 0; }
   void SetCallbacks(std::function<void()> gone, std::function<void()> writable) override {
     if (connection_->Current(serial_)) connection_->SetCallbacks(std::move(gone), std::move(writable));
   }
@@ -321,7 +282,7 @@ void Connection::ParseInput() {
     in_.consume(parser_->put(in_.data(), ec));
     if (ec == http::error::need_more) break;
     if (ec) return OnParseError(ec);
-    if (parser_->is_header_done() && !header_seen_) OnHeader();
+    if (parser_->is_header_done() && !header_seen_ && !OnHeader()) return;
     const auto body = static_cast<int64_t>(parser_->get().body().size());
     server_.buffered_body_bytes += body - body_bytes_;
     body_bytes_ = body;
@@ -333,15 +294,21 @@ void Connection::ParseInput() {
   StartRead();
 }
 
-void Connection::OnHeader() {
+bool Connection::OnHeader() {
   header_seen_ = true;
   deadline_ = Clock::now() + server_.options.body_timeout;
   const auto& message = parser_->get();
   http10_ = message.version() == 10;
+  // Beast takes such a request for one without a body, and the body for the next request.
+  if (message.find(http::field::transfer_encoding) != message.end() && !parser_->chunked()) {
+    Refuse(400, "only 'transfer-encoding: chunked' is served");
+    return false;
+  }
   const auto expect = message.find(http::field::expect);
   if (expect != message.end() && beast::iequals(expect->value(), "100-continue") && !http10_ && !parser_->is_done()) {
     Append("HTTP/1.1 100 Continue\r\n\r\n");
   }
+  return true;
 }
 
 void Connection::OnParseError(const ErrorCode& ec) {
@@ -399,7 +366,7 @@ void Connection::Respond(HttpResponse response) {
   if (chunked_) return Lose();  // the head of a stream is out: nothing else can be said
   keep_alive_ = keep_alive_ && !server_.draining;
   answered_ = true;
-  std::string bytes = FormatHead(response, BodyFraming::kLength, keep_alive_);
+  std::string bytes = FormatHttpHead(response, BodyFraming::kLength, keep_alive_);
   if (!head_only_) bytes += response.body;
   Append(bytes);
 }
@@ -407,23 +374,17 @@ void Connection::Respond(HttpResponse response) {
 void Connection::StartStream(const HttpResponse& head) {
   chunked_ = !http10_;
   keep_alive_ = keep_alive_ && chunked_ && !server_.draining;
-  Append(FormatHead(head, chunked_ ? BodyFraming::kChunked : BodyFraming::kUntilClose, keep_alive_));
+  Append(FormatHttpHead(head, chunked_ ? BodyFraming::kChunked : BodyFraming::kUntilClose, keep_alive_));
 }
 
 void Connection::WriteStream(std::string_view bytes) {
   if (bytes.empty()) return;
-  if (!chunked_) return Append(bytes);
-  char size[24];
-  const int length = std::snprintf(size, sizeof size, "%zx\r\n", bytes.size());
-  std::string chunk;
-  chunk.reserve(bytes.size() + 26);
-  chunk.append(size, static_cast<size_t>(length)).append(bytes).append("\r\n");
-  Append(chunk);
+  chunked_ ? Append(HttpChunk(bytes)) : Append(bytes);
 }
 
 void Connection::EndStream() {
   answered_ = true;
-  if (chunked_) return Append("0\r\n\r\n");
+  if (chunked_) return Append(kLastHttpChunk);
   if (queued_bytes() == 0) OnFlushed();
 }
 

@@ -19,21 +19,21 @@ struct HttpOptions {
   std::string host = "127.0.0.1";  // address or name
   uint16_t port = 8000;            // 0: the system chooses, see HttpServer::port
   int workers = 2;
-  int max_connections = 2048;      // beyond it a connection is answered 503 and closed
+  int max_connections = 2048;  // beyond it a connection is answered 503 and closed
   int max_header_bytes = 32 << 10;
   int64_t max_body_bytes = 10 << 20;
-  int64_t max_buffered_body_bytes = 256 << 20;  // bodies held over all connections; beyond it 429
-  int64_t max_pipelined_bytes = 256 << 10;      // read ahead while an answer is under way
+  int64_t max_buffered_body_bytes = 256 << 20;       // bodies held over all connections; beyond it 429
+  int64_t max_pipelined_bytes = 256 << 10;           // read ahead while an answer is under way
   std::chrono::milliseconds header_timeout{10'000};  // first byte to end of header
   std::chrono::milliseconds body_timeout{120'000};   // end of header to end of body
   std::chrono::milliseconds idle_timeout{120'000};   // between requests of a connection
   std::chrono::milliseconds write_timeout{30'000};   // without any progress of a write
-  bool handle_signals = false;     // SIGINT and SIGTERM go to HttpHandler::OnSignal
+  bool handle_signals = false;                       // SIGINT and SIGTERM go to HttpHandler::OnSignal
 };
 
 struct HttpRequest {
-  std::string method;         // upper case, as sent
-  std::string path;           // without the query
+  std::string method;  // upper case, as sent
+  std::string path;    // without the query
   std::string query;
   std::string authorization;  // "" when absent
   std::string request_id;     // header x-request-id, "" when absent or over 256 bytes
@@ -56,8 +56,9 @@ class Exchange {
   virtual void StartStream(HttpResponse head) = 0;  // its body is ignored
   virtual void Write(std::string_view bytes) = 0;   // sent at once when the socket takes it, else queued
   virtual void EndStream() = 0;
-  virtual void Drop() = 0;                          // closes the connection; `gone` is not called
-  virtual int64_t queued_bytes() const = 0;         // written but not yet taken by the socket
+  virtual void ReleaseBody() = 0;            // the request's body is no longer held by the handler
+  virtual void Drop() = 0;                   // closes the connection; `gone` is not called
+  virtual int64_t queued_bytes() const = 0;  // written but not yet taken by the socket
   // gone: the client closed before the answer's end. writable: the queue became empty. Both I/O thread, at most one
   // `gone`; both are forgotten at the answer's end.
   virtual void SetCallbacks(std::function<void()> gone, std::function<void()> writable) = 0;
@@ -85,11 +86,11 @@ class HttpServer {
   ~HttpServer();  // Stop and Join
 
   uint16_t port() const;
-  void Start(HttpHandler& handler);  // `handler` outlives Join
-  void Post(std::function<void()> work);         // runs in the I/O thread
+  void Start(HttpHandler& handler);       // `handler` outlives Join
+  void Post(std::function<void()> work);  // runs in the I/O thread
   void RunOnWorker(std::function<void()> work);
   void After(std::chrono::milliseconds delay, std::function<void()> work);  // I/O thread; dropped by Stop
-  void SetDraining();                // from now on every answer closes its connection
+  void SetDraining();  // from now on every answer closes its connection
   int connections() const;
   // No more connections; queued output goes out for up to a second, then all is closed.
   void Stop();

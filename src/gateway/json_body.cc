@@ -103,7 +103,8 @@ JsonBody::JsonBody(std::string_view text) : impl_(std::make_unique<Impl>()) {
   } catch (const Json::exception& e) {
     const std::string what = e.what();
     const size_t bracket = what.find("] ");
-    Fail("", "invalid_json", "the body is not valid JSON: " + what.substr(bracket == std::string::npos ? 0 : bracket + 2));
+    Fail("", "invalid_json",
+         "the body is not valid JSON: " + what.substr(bracket == std::string::npos ? 0 : bracket + 2));
   }
 }
 
@@ -238,8 +239,8 @@ std::map<TokenId, double> JsonBody::TokenBias(const char* field, int64_t vocab, 
   const Json* value = impl_->Find(field);
   std::map<TokenId, double> bias;
   if (!value) return bias;
-  const std::string expected = "an object from token id in [0, " + std::to_string(vocab - 1) + "] to " +
-                               RangeText(range);
+  const std::string expected =
+      "an object from token id in [0, " + std::to_string(vocab - 1) + "] to " + RangeText(range);
   if (!value->is_object()) {
     WrongType(*this, field, expected, *value);
     return bias;

@@ -35,12 +35,12 @@ class Metrics {
  public:
   Metrics();
 
-  Histogram time_to_first_token;   // seconds, from the request's last byte to its first token
-  Histogram inter_token_latency;   // seconds
-  Histogram e2e_request_latency;   // seconds, finished requests only
-  std::array<uint64_t, 4> choices_finished{};      // by Outcome
-  std::map<int, uint64_t> responses;               // by HTTP status
-  uint64_t slow_clients = 0;                       // dropped because they did not read
+  Histogram time_to_first_token;               // seconds, from the request's last byte to its first token
+  Histogram inter_token_latency;               // seconds
+  Histogram e2e_request_latency;               // seconds, finished requests only
+  std::array<uint64_t, 4> choices_finished{};  // by Outcome
+  std::map<int, uint64_t> responses;           // by HTTP status
+  uint64_t slow_clients = 0;                   // dropped because they did not read
 
   // The text exposition format (version 0.0.4).
   std::string Render(const EngineStats& engine, const std::string& model_name, int connections) const;

@@ -16,8 +16,8 @@ namespace sixfold::gateway {
 // What all chunks of an answer share.
 struct AnswerHead {
   Endpoint endpoint = Endpoint::kChat;
-  std::string id;           // "chatcmpl-…" or "cmpl-…"
-  int64_t created = 0;      // seconds since 1970
+  std::string id;       // "chatcmpl-…" or "cmpl-…"
+  int64_t created = 0;  // seconds since 1970
   std::string model;
   std::string fingerprint;
 };
@@ -39,11 +39,11 @@ using StopReason = std::variant<std::monostate, std::string, TokenId>;
 
 struct ChoiceNews {
   int index = 0;
-  bool first = false;                  // the role goes with it (chat)
+  bool first = false;  // the role goes with it (chat)
   std::string text;
   std::vector<LogprobEntry> logprobs;
-  bool with_logprobs = false;          // the request asked
-  const char* finish_reason = nullptr; // "stop" or "length", else not finished
+  bool with_logprobs = false;           // the request asked
+  const char* finish_reason = nullptr;  // "stop" or "length", else not finished
   StopReason stop_reason;
 };
 

@@ -28,8 +28,9 @@ TEST(JsonWriter, WritesWhatAnotherParserReads) {
 }
 
 TEST(JsonWriter, InvalidUtf8BecomesReplacementCharacters) {
-  for (const std::string& bad : {std::string("\xff"), std::string("\xc0\x80"), std::string("\xed\xa0\x80"),
-                                 std::string("\xf4\x90\x80\x80"), std::string("\xe6\x97"), std::string("\xf0\x9f\x99")}) {
+  for (const std::string& bad :
+       {std::string("\xff"), std::string("\xc0\x80"), std::string("\xed\xa0\x80"), std::string("\xf4\x90\x80\x80"),
+        std::string("\xe6\x97"), std::string("\xf0\x9f\x99")}) {
     JsonWriter out;
     out.String("a" + bad + "b");
     const std::string text = Json::parse(out.text());
@@ -47,7 +48,8 @@ TEST(JsonWriter, NumbersThatJsonCannotSayAreClamped) {
 
 TEST(Format, CompletionsKeepTokensApartThatAreNoText) {
   ChoiceNews news{.text = "x", .with_logprobs = true};
-  news.logprobs.push_back({.token = "\xf0\x9f", .logprob = -INFINITY, .top = {{"\x99", -1.0f}, {"\x82", -2.0f}}, .text_offset = 4});
+  news.logprobs.push_back(
+      {.token = "\xf0\x9f", .logprob = -INFINITY, .top = {{"\x99", -1.0f}, {"\x82", -2.0f}}, .text_offset = 4});
   const AnswerHead head{.endpoint = Endpoint::kCompletions, .id = "i", .model = "m"};
   const Json logprobs = Json::parse(StreamChunk(head, news, UsageField::kAbsent, {}))["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"][0], "bytes:\\xf0\\x9f");

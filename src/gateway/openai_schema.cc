@@ -70,8 +70,9 @@ void RefuseUnsupported(JsonBody& body, Endpoint endpoint) {
   }
   const auto refuse_tools = [&body](const char* tools, const char* choice) {
     if (body.IsOneOf(tools, "[]") || (body.Given(choice) && body.IsOneOf(choice, "\"none\""))) return;
-    body.Fail(tools, "unsupported_parameter", std::string("'") + tools + "' is not supported: tool calling is not " +
-                                                  "served yet (" + choice + " \"none\" makes it pass)");
+    body.Fail(tools, "unsupported_parameter",
+              std::string("'") + tools + "' is not supported: tool calling is not " + "served yet (" + choice +
+                  " \"none\" makes it pass)");
   };
   refuse_tools("tools", "tool_choice");
   refuse_tools("functions", "function_call");
@@ -104,8 +105,8 @@ void ReadSampling(JsonBody& body, const SchemaOptions& options, SamplingParams& 
   sampling.stop_token_ids = body.TokenIds("stop_token_ids", options.vocab, 1024);
   const int64_t best_of = body.Int("best_of", {1, 128}).value_or(sampling.n);
   if (best_of > sampling.n) {
-    body.Fail("best_of", "unsupported_parameter", "'best_of' is not supported above 'n', which is " +
-                                                      std::to_string(sampling.n));
+    body.Fail("best_of", "unsupported_parameter",
+              "'best_of' is not supported above 'n', which is " + std::to_string(sampling.n));
   }
 }
 
@@ -127,9 +128,9 @@ void ReadLengths(JsonBody& body, const SchemaOptions& options, ApiRequest& reque
     sampling.max_tokens = limit > 0 ? limit : std::numeric_limits<int64_t>::max();
   }
   if (sampling.min_tokens > sampling.max_tokens) {
-    body.Fail("min_tokens", "invalid_value", "'min_tokens' must be at most 'max_tokens', which is " +
-                                                 std::to_string(sampling.max_tokens) + ", got " +
-                                                 std::to_string(sampling.min_tokens));
+    body.Fail("min_tokens", "invalid_value",
+              "'min_tokens' must be at most 'max_tokens', which is " + std::to_string(sampling.max_tokens) + ", got " +
+                  std::to_string(sampling.min_tokens));
   }
 }
 

@@ -19,26 +19,26 @@ namespace sixfold::gateway {
 enum class Endpoint : uint8_t { kChat, kCompletions };
 
 struct SchemaOptions {
-  int64_t vocab = 0;              // token ids are below it
-  GenerationDefaults defaults;    // of the model's generation_config.json
+  int64_t vocab = 0;            // token ids are below it
+  GenerationDefaults defaults;  // of the model's generation_config.json
 };
 
-constexpr int kChoicesMax = 1024;        // prompts of a request times n
+constexpr int kChoicesMax = 1024;  // prompts of a request times n
 constexpr size_t kStopStringsMax = 16;
 constexpr size_t kStopStringBytesMax = 1024;
 
 struct ApiRequest {
   Endpoint endpoint = Endpoint::kChat;
-  std::string model;                     // "": the served one
-  std::string messages_json;             // chat
-  std::string template_kwargs_json;      // chat; an object
-  bool add_generation_prompt = true;     // chat
-  std::vector<PromptInput> prompts;      // completions; at least one
-  bool add_special_tokens = true;        // completions, text prompts
+  std::string model;                  // "": the served one
+  std::string messages_json;          // chat
+  std::string template_kwargs_json;   // chat; an object
+  bool add_generation_prompt = true;  // chat
+  std::vector<PromptInput> prompts;   // completions; at least one
+  bool add_special_tokens = true;     // completions, text prompts
   SamplingParams sampling;
-  bool max_tokens_given = false;         // else sampling.max_tokens is what the context leaves (chat)
+  bool max_tokens_given = false;  // else sampling.max_tokens is what the context leaves (chat)
   std::vector<std::string> stop;
-  bool include_stop = false;             // the stop string that was found stays in the text
+  bool include_stop = false;  // the stop string that was found stays in the text
   bool skip_special_tokens = true;
   bool stream = false;
   bool include_usage = false;

@@ -15,7 +15,8 @@ using Tokens = std::vector<TokenId>;
 constexpr int64_t kVocab = 1000;
 
 std::string Body(Endpoint endpoint, const std::string& members) {
-  const std::string base = endpoint == Endpoint::kChat ? R"("messages":[{"role":"user","content":"hi"}])" : R"("prompt":"hi")";
+  const std::string base =
+      endpoint == Endpoint::kChat ? R"("messages":[{"role":"user","content":"hi"}])" : R"("prompt":"hi")";
   return "{" + base + (members.empty() ? "" : "," + members) + "}";
 }
 
@@ -49,9 +50,9 @@ ApiError TextError(const std::string& text, Endpoint endpoint = Endpoint::kChat)
 
 struct RangeCase {
   const char* field;
-  std::vector<const char*> good;          // JSON values
+  std::vector<const char*> good;  // JSON values
   std::vector<const char*> out_of_range;
-  const char* range;                      // part of the message
+  const char* range;  // part of the message
 };
 
 const RangeCase kRanges[] = {
@@ -67,8 +68,10 @@ const RangeCase kRanges[] = {
     {"max_completion_tokens", {"1", "100"}, {"0", "-5"}, "at least 1"},
     {"min_tokens", {"0", "1"}, {"-1"}, "at least 0"},
     {"stop_token_ids", {"[]", "[0]", "[999]", "[1,2,3]"}, {"[1000]", "[-1]", "[1,1000]"}, "[0, 999]"},
-    {"logit_bias", {"{}", "{\"0\":-100}", "{\"999\":100}"},
-     {"{\"1000\":1}", "{\"x\":1}", "{\"-1\":1}", "{\"1\":101}", "{\"1\":-101}", "{\"\":1}", "{\"99999999999\":1}"}, "[0, 999]"},
+    {"logit_bias",
+     {"{}", "{\"0\":-100}", "{\"999\":100}"},
+     {"{\"1000\":1}", "{\"x\":1}", "{\"-1\":1}", "{\"1\":101}", "{\"1\":-101}", "{\"\":1}", "{\"99999999999\":1}"},
+     "[0, 999]"},
 };
 
 TEST(Schema, BoundsAreTakenAndWhatIsOutsideNamesFieldAndRange) {
@@ -98,13 +101,26 @@ TEST(Schema, WrongTypesNameTheField) {
   const std::vector<const char*> all = {"true", "\"x\"", "[]", "{}", "1.5", "[\"x\"]", "{\"1\":\"x\"}"};
   // Fields and the values among `all` that are of a right type.
   const std::vector<std::pair<const char*, std::vector<std::string>>> cases = {
-      {"temperature", {"1.5"}},      {"top_p", {"1.5"}},          {"min_p", {"1.5"}},
-      {"repetition_penalty", {"1.5"}}, {"presence_penalty", {"1.5"}}, {"frequency_penalty", {"1.5"}},
-      {"top_k", {"1.5"}},            {"n", {"1.5"}},              {"max_tokens", {"1.5"}},
-      {"max_completion_tokens", {"1.5"}}, {"min_tokens", {"1.5"}}, {"seed", {}},
-      {"stop_token_ids", {"[]"}},    {"logit_bias", {"{}"}},      {"stop", {"\"x\"", "[]", "[\"x\"]"}},
-      {"stream", {"true"}},          {"ignore_eos", {"true"}},    {"skip_special_tokens", {"true"}},
-      {"include_stop_str_in_output", {"true"}}, {"model", {"\"x\""}},
+      {"temperature", {"1.5"}},
+      {"top_p", {"1.5"}},
+      {"min_p", {"1.5"}},
+      {"repetition_penalty", {"1.5"}},
+      {"presence_penalty", {"1.5"}},
+      {"frequency_penalty", {"1.5"}},
+      {"top_k", {"1.5"}},
+      {"n", {"1.5"}},
+      {"max_tokens", {"1.5"}},
+      {"max_completion_tokens", {"1.5"}},
+      {"min_tokens", {"1.5"}},
+      {"seed", {}},
+      {"stop_token_ids", {"[]"}},
+      {"logit_bias", {"{}"}},
+      {"stop", {"\"x\"", "[]", "[\"x\"]"}},
+      {"stream", {"true"}},
+      {"ignore_eos", {"true"}},
+      {"skip_special_tokens", {"true"}},
+      {"include_stop_str_in_output", {"true"}},
+      {"model", {"\"x\""}},
   };
   for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
     for (const auto& [field, right] : cases) {
@@ -214,13 +230,26 @@ TEST(Schema, StopStrings) {
 }
 
 TEST(Schema, UnsupportedFieldsAreRefusedByName) {
-  const std::vector<std::pair<const char*, const char*>> both = {
-      {"response_format", R"({"type":"json_object"})"}, {"guided_json", "{}"}, {"guided_regex", "\"a\""},
-      {"guided_choice", "[]"}, {"guided_grammar", "\"g\""}, {"structured_outputs", "{}"}, {"grammar", "\"g\""},
-      {"json_schema", "{}"}, {"regex", "\"a\""}, {"ebnf", "\"a\""}, {"prompt_logprobs", "0"},
-      {"use_beam_search", "true"}, {"length_penalty", "0.5"}, {"logits_processors", "[\"p\"]"}, {"bad_words", "[\"b\"]"},
-      {"allowed_token_ids", "[1]"}, {"truncate_prompt_tokens", "5"}, {"return_token_ids", "true"}, {"detokenize", "false"},
-      {"return_tokens_as_token_ids", "true"}};
+  const std::vector<std::pair<const char*, const char*>> both = {{"response_format", R"({"type":"json_object"})"},
+                                                                 {"guided_json", "{}"},
+                                                                 {"guided_regex", "\"a\""},
+                                                                 {"guided_choice", "[]"},
+                                                                 {"guided_grammar", "\"g\""},
+                                                                 {"structured_outputs", "{}"},
+                                                                 {"grammar", "\"g\""},
+                                                                 {"json_schema", "{}"},
+                                                                 {"regex", "\"a\""},
+                                                                 {"ebnf", "\"a\""},
+                                                                 {"prompt_logprobs", "0"},
+                                                                 {"use_beam_search", "true"},
+                                                                 {"length_penalty", "0.5"},
+                                                                 {"logits_processors", "[\"p\"]"},
+                                                                 {"bad_words", "[\"b\"]"},
+                                                                 {"allowed_token_ids", "[1]"},
+                                                                 {"truncate_prompt_tokens", "5"},
+                                                                 {"return_token_ids", "true"},
+                                                                 {"detokenize", "false"},
+                                                                 {"return_tokens_as_token_ids", "true"}};
   for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
     for (const auto& [field, value] : both) {
       const auto error = ErrorOf(endpoint, std::string("\"") + field + "\":" + value);
@@ -230,22 +259,31 @@ TEST(Schema, UnsupportedFieldsAreRefusedByName) {
     }
   }
   const std::vector<std::pair<const char*, const char*>> chat = {
-      {"tools", R"([{"type":"function","function":{"name":"f"}}])"}, {"functions", R"([{"name":"f"}])"},
-      {"tool_choice", "\"required\""}, {"function_call", R"({"name":"f"})"}, {"audio", "{}"},
-      {"modalities", "[\"text\",\"audio\"]"}, {"chat_template", "\"x\""}, {"continue_final_message", "true"},
-      {"documents", "[{}]"}, {"web_search_options", "{}"}, {"verbosity", "\"low\""}};
+      {"tools", R"([{"type":"function","function":{"name":"f"}}])"},
+      {"functions", R"([{"name":"f"}])"},
+      {"tool_choice", "\"required\""},
+      {"function_call", R"({"name":"f"})"},
+      {"audio", "{}"},
+      {"modalities", "[\"text\",\"audio\"]"},
+      {"chat_template", "\"x\""},
+      {"continue_final_message", "true"},
+      {"documents", "[{}]"},
+      {"web_search_options", "{}"},
+      {"verbosity", "\"low\""}};
   for (const auto& [field, value] : chat) {
     const auto error = ErrorOf(Endpoint::kChat, std::string("\"") + field + "\":" + value);
     ASSERT_TRUE(error) << field;
     EXPECT_EQ(error->param, field);
-    EXPECT_FALSE(ErrorOf(Endpoint::kCompletions, std::string("\"") + field + "\":" + value)) << "unknown there: " << field;
+    EXPECT_FALSE(ErrorOf(Endpoint::kCompletions, std::string("\"") + field + "\":" + value))
+        << "unknown there: " << field;
   }
   for (const char* members : {"\"suffix\":\"s\"", "\"echo\":true", "\"prompt_embeds\":\"x\""}) {
     EXPECT_TRUE(ErrorOf(Endpoint::kCompletions, members)) << members;
   }
-  for (const char* neutral : {R"("response_format":{"type":"text"})", R"("tools":[])", R"("modalities":["text"])",
-                              R"("tools":[{"type":"function"}],"tool_choice":"none")", R"("length_penalty":1.0)",
-                              R"("functions":[{}],"function_call":"none")", R"("tool_choice":"auto")", R"("use_beam_search":false)"}) {
+  for (const char* neutral :
+       {R"("response_format":{"type":"text"})", R"("tools":[])", R"("modalities":["text"])",
+        R"("tools":[{"type":"function"}],"tool_choice":"none")", R"("length_penalty":1.0)",
+        R"("functions":[{}],"function_call":"none")", R"("tool_choice":"auto")", R"("use_beam_search":false)"}) {
     EXPECT_FALSE(ErrorOf(Endpoint::kChat, neutral)) << neutral;
   }
 }
@@ -260,8 +298,10 @@ TEST(Schema, Messages) {
   EXPECT_EQ(messages(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])"),
             R"([{"content":"a\nb","role":"user"}])");
   EXPECT_EQ(messages(R"([{"role":"assistant","content":null}])"), R"([{"content":"","role":"assistant"}])");
-  EXPECT_EQ(messages(R"([{"role":"assistant","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"z\":1, \"a\":2}"}}]}])"),
-            R"([{"content":null,"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":{"z":1, "a":2}}}]}])")
+  EXPECT_EQ(
+      messages(
+          R"([{"role":"assistant","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"z\":1, \"a\":2}"}}]}])"),
+      R"([{"content":null,"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":{"z":1, "a":2}}}]}])")
       << "arguments become an object in the order the model wrote";
   EXPECT_EQ(messages(R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"not json"}}]}])"),
             R"([{"content":null,"role":"assistant","tool_calls":[{"function":{"arguments":"not json","name":"f"}}]}])");
@@ -274,10 +314,12 @@ TEST(Schema, Messages) {
   EXPECT_EQ(messages(R"([{"role":"user","content":"a"},{"role":"user"}])"), "messages[1].content");
   EXPECT_EQ(messages(R"([{"role":"user","content":5}])"), "messages[0].content");
   EXPECT_EQ(messages(R"([{"role":"user","content":["a"]}])"), "messages[0].content");
-  EXPECT_EQ(messages(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}])"), "messages[0].content");
+  EXPECT_EQ(messages(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}])"),
+            "messages[0].content");
   EXPECT_EQ(messages(R"([{"role":"assistant","content":"a","tool_calls":3}])"), "messages[0].tool_calls");
-  EXPECT_EQ(MustParse(Endpoint::kChat, R"("chat_template_kwargs":{"a":1},"reasoning_effort":"low")").template_kwargs_json,
-            R"({"a":1,"reasoning_effort":"low"})");
+  EXPECT_EQ(
+      MustParse(Endpoint::kChat, R"("chat_template_kwargs":{"a":1},"reasoning_effort":"low")").template_kwargs_json,
+      R"({"a":1,"reasoning_effort":"low"})");
 }
 
 TEST(Schema, Prompts) {
@@ -290,7 +332,8 @@ TEST(Schema, Prompts) {
   EXPECT_EQ(prompts("[\"a\",\"b\"]"), (std::vector<PromptInput>{std::string("a"), std::string("b")}));
   EXPECT_EQ(prompts("[1,2]"), (std::vector<PromptInput>{Tokens{1, 2}}));
   EXPECT_EQ(prompts("[[1],[2,3]]"), (std::vector<PromptInput>{Tokens{1}, Tokens{2, 3}}));
-  for (const char* bad : {"null", "[]", "5", "{}", "[1,\"a\"]", "[\"a\",1]", "[[1],\"a\"]", "[[\"a\"]]", "[1000]", "[[-1]]", "[1.5]"}) {
+  for (const char* bad :
+       {"null", "[]", "5", "{}", "[1,\"a\"]", "[\"a\",1]", "[[1],\"a\"]", "[[\"a\"]]", "[1000]", "[[-1]]", "[1.5]"}) {
     EXPECT_TRUE(prompts(bad).empty()) << bad;
     EXPECT_EQ(TextError(std::string("{\"prompt\":") + bad + "}", Endpoint::kCompletions).param, "prompt");
   }
@@ -308,11 +351,12 @@ TEST(Schema, WhatIsNotJsonIsRefused) {
     for (int i = 0; i < 100'000; ++i) text += "{\"a\":";
     return text;
   }();
-  for (const std::string& bad : {std::string(""), std::string("{"), std::string("[]"), std::string("null"), std::string("\"x\""),
-                                 std::string("{\"messages\":NaN}"), std::string("{\"temperature\":1e400}"), deep_array, deep_object,
-                                 std::string("{\"model\":\"\xff\xfe\"}"), std::string("{\"model\":\"\xed\xa0\x80\"}"),
-                                 std::string("{\"model\":\"\\ud800\"}"), std::string("{\"model\":\"\\udc00x\"}"),
-                                 std::string("{} {}"), std::string("{\"a\":1,}"), std::string("\0\0", 2)}) {
+  for (const std::string& bad :
+       {std::string(""), std::string("{"), std::string("[]"), std::string("null"), std::string("\"x\""),
+        std::string("{\"messages\":NaN}"), std::string("{\"temperature\":1e400}"), deep_array, deep_object,
+        std::string("{\"model\":\"\xff\xfe\"}"), std::string("{\"model\":\"\xed\xa0\x80\"}"),
+        std::string("{\"model\":\"\\ud800\"}"), std::string("{\"model\":\"\\udc00x\"}"), std::string("{} {}"),
+        std::string("{\"a\":1,}"), std::string("\0\0", 2)}) {
     const ApiError error = TextError(bad);
     EXPECT_EQ(error.status, 400);
     EXPECT_EQ(error.code, "invalid_json") << bad.substr(0, 40);

@@ -10,12 +10,13 @@ namespace {
 ApiError ContextError(const ApiRequest& request, const PrepareOptions& options, int64_t prompt_tokens,
                       const char* at_least) {
   const char* where = request.endpoint == Endpoint::kChat ? "messages" : "prompt";
-  std::string message = "This model's maximum context length is " + std::to_string(options.max_model_len) +
-                        " tokens. However, ";
+  std::string message =
+      "This model's maximum context length is " + std::to_string(options.max_model_len) + " tokens. However, ";
   if (request.max_tokens_given) {
     const int64_t answer = request.sampling.max_tokens;
     const int64_t total = answer > std::numeric_limits<int64_t>::max() - prompt_tokens
-                              ? std::numeric_limits<int64_t>::max() : prompt_tokens + answer;
+                              ? std::numeric_limits<int64_t>::max()
+                              : prompt_tokens + answer;
     message += std::string("you requested ") + at_least + std::to_string(total) + " tokens (" + at_least +
                std::to_string(prompt_tokens) + " in the " + where + ", " + std::to_string(answer) +
                " in the completion). Please reduce the length of the " + where + " or completion.";
@@ -31,11 +32,12 @@ std::optional<ApiError> CheckContext(const ApiRequest& request, const PrepareOpt
   const char* where = request.endpoint == Endpoint::kChat ? "messages" : "prompt";
   if (prompt_tokens == 0) {
     return ApiError{.message = std::string("'") + where + "' gives no tokens; at least one is needed",
-                    .param = where, .code = "invalid_value"};
+                    .param = where,
+                    .code = "invalid_value"};
   }
   const int64_t room = options.max_model_len - prompt_tokens;
-  const int64_t wanted = request.max_tokens_given ? request.sampling.max_tokens
-                                                  : std::max<int64_t>(1, request.sampling.min_tokens);
+  const int64_t wanted =
+      request.max_tokens_given ? request.sampling.max_tokens : std::max<int64_t>(1, request.sampling.min_tokens);
   if (wanted > room) return ContextError(request, options, prompt_tokens, "");
   return std::nullopt;
 }
@@ -60,6 +62,12 @@ std::variant<PreparedPrompt, ApiError> PreparePrompt(const ApiRequest& request, 
     auto tokens = codec.Encode(*text, special);
     if (!tokens.ok()) return ErrorFromStatus(tokens.status());
     prompt.tokens = std::move(tokens).value();
+    const auto unknown = std::find_if(prompt.tokens.begin(), prompt.tokens.end(),
+                                      [&](TokenId token) { return token < 0 || token >= options.schema.vocab; });
+    if (unknown != prompt.tokens.end()) {
+      return ErrorFromStatus(InvalidArgument("the text has token " + std::to_string(*unknown) +
+                                             ", which the tokenizer knows and the model does not"));
+    }
     if (offsets) prompt.code_points = CountCodePoints(*text);
   } else {
     prompt.tokens = std::get<std::vector<TokenId>>(input);
@@ -81,9 +89,11 @@ std::variant<Prepared, ApiError> Prepare(Endpoint endpoint, const std::string& b
   ApiRequest& request = prepared.request;
   const auto& names = options.model_names;
   if (!request.model.empty() && std::find(names.begin(), names.end(), request.model) == names.end()) {
-    return ApiError{.status = 404,
-                    .message = "The model '" + request.model + "' does not exist; this server has '" + names.front() + "'",
-                    .param = "model", .code = "model_not_found"};
+    return ApiError{
+        .status = 404,
+        .message = "The model '" + request.model + "' does not exist; this server has '" + names.front() + "'",
+        .param = "model",
+        .code = "model_not_found"};
   }
   SpecialTokens special = request.add_special_tokens ? SpecialTokens::kAdd : SpecialTokens::kNone;
   std::vector<PromptInput> inputs = std::move(request.prompts);

@@ -16,7 +16,7 @@ struct PrepareOptions {
   SchemaOptions schema;
   std::vector<std::string> model_names;  // at least one; answers to any of them
   int64_t max_model_len = 0;
-  int64_t token_bytes_max = 0;           // longest token; 0: unknown
+  int64_t token_bytes_max = 0;  // longest token; 0: unknown
 };
 
 struct Prepared {

@@ -1,6 +1,7 @@
 #include "gateway/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <random>
 #include <unordered_map>
@@ -70,9 +71,8 @@ bool EqualSecrets(std::string_view a, std::string_view b) {
 bool HasKey(const std::string& authorization, const std::string& key) {
   constexpr std::string_view kScheme = "bearer ";
   if (authorization.size() < kScheme.size()) return false;
-  const bool bearer = std::equal(kScheme.begin(), kScheme.end(), authorization.begin(), [](char a, char b) {
-    return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b);
-  });
+  const bool bearer = std::equal(kScheme.begin(), kScheme.end(), authorization.begin(),
+                                 [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); });
   return bearer && EqualSecrets(std::string_view(authorization).substr(kScheme.size()), key);
 }
 
@@ -91,7 +91,9 @@ ApiError ShuttingDown() {
 // Thread rule: everything but the inbox and `prepare` belongs to the I/O thread once Start has returned.
 struct Server::Impl final : HttpHandler {
   Impl(ServerOptions o, Backend& b, const TextCodec& c)
-      : options(std::move(o)), backend(b), codec(c),
+      : options(std::move(o)),
+        backend(b),
+        codec(c),
         services{.backend = b, .codec = c, .metrics = metrics, .output_bytes_max = options.output_bytes_max} {}
 
   void OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest request) override;
@@ -168,18 +170,21 @@ void Server::Impl::OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest req
   if (request.method == "OPTIONS") return AnswerPreflight(*exchange, headers);
   const Route route = RouteOf(request.path);
   if (route != Route::kHealth && !options.api_key.empty() && !HasKey(request.authorization, options.api_key)) {
-    return AnswerError(*exchange, {.status = 401, .message = "Incorrect or missing API key; send it as "
-                                                             "'Authorization: Bearer KEY'",
-                                   .code = "invalid_api_key"}, headers);
+    return AnswerError(*exchange,
+                       {.status = 401,
+                        .message = "Incorrect or missing API key; send it as "
+                                   "'Authorization: Bearer KEY'",
+                        .code = "invalid_api_key"},
+                       headers);
   }
   if (route == Route::kUnknown) {
-    return AnswerError(*exchange, {.status = 404, .message = "There is nothing at " + request.path, .code = "not_found"},
-                       headers);
+    return AnswerError(*exchange,
+                       {.status = 404, .message = "There is nothing at " + request.path, .code = "not_found"}, headers);
   }
   const bool is_get = request.method == "GET" || request.method == "HEAD";
   if (IsPost(route) ? request.method != "POST" : !is_get) {
-    ApiError error{.status = 405, .message = request.method + " is not allowed for " + request.path,
-                   .code = "method_not_allowed"};
+    ApiError error{
+        .status = 405, .message = request.method + " is not allowed for " + request.path, .code = "method_not_allowed"};
     HttpResponse response{.status = 405, .body = ErrorBody(error)};
     response.headers.emplace_back("allow", IsPost(route) ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
     return Answer(*exchange, std::move(response), headers);
@@ -203,24 +208,29 @@ void Server::Impl::AnswerPreflight(Exchange& exchange, const Headers& headers) {
 void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest& request, const Headers& headers) {
   JsonWriter out;
   switch (route) {
-    case Route::kModels:
-      return Answer(exchange, {.body = ModelListBody(card)}, headers);
+    case Route::kModels: return Answer(exchange, {.body = ModelListBody(card)}, headers);
     case Route::kModel: {
       const size_t prefix = request.path.starts_with("/v1/") ? kModelPrefixes[0].size() : kModelPrefixes[1].size();
       const std::string name = PercentDecode(std::string_view(request.path).substr(prefix));
       if (std::find(card.names.begin(), card.names.end(), name) != card.names.end()) {
         return Answer(exchange, {.body = ModelBody(card, name)}, headers);
       }
-      return AnswerError(exchange, {.status = 404, .message = "The model '" + name + "' does not exist",
-                                    .param = "model", .code = "model_not_found"}, headers);
+      return AnswerError(exchange,
+                         {.status = 404,
+                          .message = "The model '" + name + "' does not exist",
+                          .param = "model",
+                          .code = "model_not_found"},
+                         headers);
     }
     case Route::kHealth:
       if (stop_requests > 0) return AnswerError(exchange, ShuttingDown(), headers);
       out.BeginObject().Key("status").String("ok").EndObject();
       break;
     case Route::kMetrics:
-      return Answer(exchange, {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                               .body = metrics.Render(backend.stats(), card.names.front(), http->connections())}, headers);
+      return Answer(exchange,
+                    {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                     .body = metrics.Render(backend.stats(), card.names.front(), http->connections())},
+                    headers);
     default:
       out.BeginObject().Key("version").String(options.version);
       out.Key("fingerprint").String(backend.fingerprint()).EndObject();
@@ -237,14 +247,23 @@ std::string Server::Impl::NewId(const char* prefix) {
 
 void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint, HttpRequest request) {
   const uint64_t key = next_key++;
-  AnswerHead head{.endpoint = endpoint, .id = NewId(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-"),
-                  .created = std::time(nullptr), .model = card.names.front(), .fingerprint = backend.fingerprint()};
+  AnswerHead head{.endpoint = endpoint,
+                  .id = NewId(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-"),
+                  .created = std::time(nullptr),
+                  .model = card.names.front(),
+                  .fingerprint = backend.fingerprint()};
   Headers headers = CommonHeaders(request.request_id.empty() ? head.id : request.request_id);
-  exchange->SetCallbacks([this, key] { With(key, [](Generation& g) { g.OnGone(); }); },
-                         [this, key] { With(key, [](Generation& g) { g.OnWritable(); }); });
+  // shared_ptr: a worker may come to a request whose client and generation are gone.
+  auto wanted = std::make_shared<std::atomic<bool>>(true);
+  const auto gone = [this, key, wanted] {
+    wanted->store(false, std::memory_order_relaxed);
+    With(key, [](Generation& g) { g.OnGone(); });
+  };
+  exchange->SetCallbacks(gone, [this, key] { With(key, [](Generation& g) { g.OnWritable(); }); });
   generations.emplace(key, std::make_unique<Generation>(services, std::move(head), std::move(exchange),
                                                         std::move(headers), Clock::now()));
-  http->RunOnWorker([this, key, endpoint, body = std::move(request.body)] {
+  http->RunOnWorker([this, key, endpoint, wanted, body = std::move(request.body)] {
+    if (!wanted->load(std::memory_order_relaxed)) return;
     std::variant<Prepared, ApiError> result;
     try {
       result = Prepare(endpoint, body, prepare, codec);

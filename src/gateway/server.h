@@ -21,9 +21,9 @@ struct ServerOptions {
   std::string root;                             // where the weights came from; "": the first name
   std::string api_key;                          // "": none is asked for
   std::string version = "unknown";
-  std::string cors_origin = "*";                // "": no CORS headers
-  GenerationDefaults defaults;                  // of the model's generation_config.json
-  int64_t output_bytes_max = 1 << 20;           // unread output of one stream, beyond it the client is dropped
+  std::string cors_origin = "*";       // "": no CORS headers
+  GenerationDefaults defaults;         // of the model's generation_config.json
+  int64_t output_bytes_max = 1 << 20;  // unread output of one stream, beyond it the client is dropped
   std::chrono::milliseconds drain_deadline{30'000};
 };
 

@@ -217,7 +217,8 @@ TEST(Server, PromptsAsTokenIds) {
   TestServer under(SayText("x"));
   EXPECT_EQ(under.Post(kCompletionsPath, R"({"prompt":[1,2,259]})").status, 200);
   EXPECT_EQ(under.backend.last_prompt(), (std::vector<TokenId>{1, 2, 259}));
-  EXPECT_EQ(Json::parse(under.Post(kCompletionsPath, R"({"prompt":[[65],[66,67]]})").body)["usage"]["prompt_tokens"], 3);
+  EXPECT_EQ(Json::parse(under.Post(kCompletionsPath, R"({"prompt":[[65],[66,67]]})").body)["usage"]["prompt_tokens"],
+            3);
   const Json error = Json::parse(under.Post(kCompletionsPath, R"({"prompt":[260]})").body)["error"];
   EXPECT_EQ(error["param"], "prompt");
   EXPECT_EQ(Json::parse(under.Post(kCompletionsPath, R"({"prompt":[[]]})").body)["error"]["param"], "prompt");
@@ -336,8 +337,8 @@ TEST(Server, RoutesMethodsAndCors) {
 TEST(Server, ApiKey) {
   TestServer under(SayText("a"), {.api_key = "sk-1"});
   EXPECT_EQ(under.Get("/health").status, 200);
-  for (const char* headers : {"", "authorization: Bearer sk-2\r\n", "authorization: sk-1\r\n", "authorization: Bearer sk-11\r\n",
-                              "authorization: Bearer \r\n"}) {
+  for (const char* headers : {"", "authorization: Bearer sk-2\r\n", "authorization: sk-1\r\n",
+                              "authorization: Bearer sk-11\r\n", "authorization: Bearer \r\n"}) {
     const RawResponse response = under.Post(kChatPath, ChatBody().dump(), headers);
     EXPECT_EQ(response.status, 401) << headers;
     EXPECT_EQ(Json::parse(response.body)["error"]["code"], "invalid_api_key");

@@ -21,15 +21,15 @@ class TextDecoder {
   // string was found later tokens give nothing. kNo: stop strings do not count yet (min_tokens).
   enum class StopCheck : uint8_t { kNo, kYes };
   virtual std::string Push(TokenId token, StopCheck check) = 0;
-  virtual std::string Finish() = 0;                        // what was held back; the last call
-  virtual const std::string* stop_string() const = 0;      // the one that was found, or nullptr
+  virtual std::string Finish() = 0;                    // what was held back; the last call
+  virtual const std::string* stop_string() const = 0;  // the one that was found, or nullptr
 };
 
 enum class SpecialTokens : uint8_t { kNone, kAdd };
 
 struct DecoderOptions {
   std::vector<std::string> stop;
-  enum class Special : uint8_t { kSkip, kKeep } special = Special::kSkip;       // written into the text or not
+  enum class Special : uint8_t { kSkip, kKeep } special = Special::kSkip;  // written into the text or not
   enum class Stop : uint8_t { kLeaveOut, kInclude } stop_string = Stop::kLeaveOut;
 };
 

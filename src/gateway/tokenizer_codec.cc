@@ -43,8 +43,9 @@ Result<std::vector<TokenId>> TokenizerCodec::Encode(std::string_view text, Speci
 Result<std::string> TokenizerCodec::RenderChat(const std::string& messages_json, const std::string& kwargs_json,
                                                bool add_generation_prompt) const {
   if (chat_template_.empty()) {
-    return InvalidArgument("this model has no chat template: start the server with --chat-template FILE, or use "
-                           "/v1/completions");
+    return InvalidArgument(
+        "this model has no chat template: start the server with --chat-template FILE, or use "
+        "/v1/completions");
   }
   ChatTemplateOptions options{.add_generation_prompt = add_generation_prompt, .kwargs_json = kwargs_json};
   options.special_tokens = tokenizer_.special_tokens();

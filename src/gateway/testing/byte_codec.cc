@@ -48,7 +48,7 @@ class ByteDecoder final : public TextDecoder {
     return Show(safe);
   }
   std::string Finish() override { return found_ >= 0 ? "" : Show(text_.size()); }
-  const std::string* stop_string() const override { 
+  const std::string* stop_string() const override {
     return found_ < 0 ? nullptr : &options_.stop[static_cast<size_t>(found_)];
   }
 

@@ -10,9 +10,9 @@
 namespace sixfold::gateway {
 
 struct RawResponse {
-  int status = 0;                             // 0: no answer came
-  std::map<std::string, std::string> headers; // names in lower case
-  std::string body;                           // chunks joined
+  int status = 0;                              // 0: no answer came
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;                            // chunks joined
 };
 
 // Thread rule: one thread at a time. Waits are bounded by `timeout`.
@@ -23,13 +23,13 @@ class RawClient {
   RawClient(RawClient&& other) noexcept;
   RawClient(const RawClient&) = delete;
 
-  bool Send(std::string_view bytes);          // false: the other side is gone
+  bool Send(std::string_view bytes);                         // false: the other side is gone
   bool SendAvailable(std::string_view bytes, size_t* sent);  // stops when nothing moves for `timeout`
-  RawResponse ReadResponse();                 // one answer; what follows it stays for the next call
-  std::string ReadUntil(std::string_view end); // through `end`, or what came until end of file or timeout
-  bool ReadEof();                             // true when the other side closes in time, whatever it still sends
-  void Close();                               // FIN
-  void Reset();                               // RST
+  RawResponse ReadResponse();                                // one answer; what follows it stays for the next call
+  std::string ReadUntil(std::string_view end);               // through `end`, or what came until end of file or timeout
+  bool ReadEof();  // true when the other side closes in time, whatever it still sends
+  void Close();    // FIN
+  void Reset();    // RST
   void ShutdownSend();
 
   std::chrono::milliseconds timeout{10'000};

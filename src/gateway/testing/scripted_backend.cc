@@ -178,13 +178,14 @@ Delta ScriptedBackend::NextDelta(Active& active, int index, Choice& choice) {
   }
   const auto length = static_cast<int64_t>(choice.script.size());
   const bool at_end = choice.position >= length && !sampling.ignore_eos && choice.position >= sampling.min_tokens;
-  const TokenId token = at_end || length == 0 ? options_.eos : choice.script[static_cast<size_t>(choice.position % length)];
+  const TokenId token =
+      at_end || length == 0 ? options_.eos : choice.script[static_cast<size_t>(choice.position % length)];
   delta.tokens.push_back(Sample(active.request, token, options_.vocab));
   ++choice.position;
   ++stats_.generated_tokens;
   const auto& stops = sampling.stop_token_ids;
-  const bool stopped = at_end || (choice.position > sampling.min_tokens &&
-                                  std::find(stops.begin(), stops.end(), token) != stops.end());
+  const bool stopped =
+      at_end || (choice.position > sampling.min_tokens && std::find(stops.begin(), stops.end(), token) != stops.end());
   if (stopped) {
     delta.finish = FinishReason::kStop;
     delta.stop_token = token;

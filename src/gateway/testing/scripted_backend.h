@@ -20,8 +20,8 @@ struct ScriptOptions {
   int64_t max_model_len = 4096;
   int64_t vocab = 260;
   TokenId eos = 257;
-  int max_running = 64;     // choices
-  int max_queued = 1024;    // requests waiting; beyond it kOverloaded
+  int max_running = 64;   // choices
+  int max_queued = 1024;  // requests waiting; beyond it kOverloaded
   std::chrono::microseconds step_time{500};
   // The tokens of a choice, without the end of sequence, which follows them. Must be set.
   std::function<std::vector<TokenId>(const Request& request, int choice, uint64_t seed)> script;

@@ -17,8 +17,8 @@ namespace {
 using namespace sixfold;           // NOLINT: a program of one file
 using namespace sixfold::gateway;  // NOLINT
 
-constexpr const char* kWords[] = {"the ", "quick ", "brown ", "fox ", "naïve ", "café ", "日本 ", "jumps ",
-                                  "over ", "lazy ", "🦊 ", "dogs, ", "\"quoted\" ", "line\n", "stop ", "🙂🙃 "};
+constexpr const char* kWords[] = {"the ",  "quick ", "brown ", "fox ",   "naïve ",      "café ",  "日本 ", "jumps ",
+                                  "over ", "lazy ",  "🦊 ",  "dogs, ", "\"quoted\" ", "line\n", "stop ", "🙂🙃 "};
 
 std::vector<TokenId> Words(const Request& request, int choice, uint64_t seed) {
   constexpr int kCount = 60;
@@ -47,12 +47,18 @@ int main(int argc, char** argv) {
     const std::string flag = argv[i];
     if (i + 1 >= argc) return Fail(flag + " needs a value");
     const char* value = argv[i + 1];
-    if (flag == "--host") options.http.host = value;
-    else if (flag == "--port") options.http.port = static_cast<uint16_t>(std::atoi(value));
-    else if (flag == "--served-model-name") options.served_model_names = {value};
-    else if (flag == "--api-key") options.api_key = value;
-    else if (flag == "--max-model-len") script.max_model_len = std::atoll(value);
-    else return Fail("unknown flag " + flag);
+    if (flag == "--host")
+      options.http.host = value;
+    else if (flag == "--port")
+      options.http.port = static_cast<uint16_t>(std::atoi(value));
+    else if (flag == "--served-model-name")
+      options.served_model_names = {value};
+    else if (flag == "--api-key")
+      options.api_key = value;
+    else if (flag == "--max-model-len")
+      script.max_model_len = std::atoll(value);
+    else
+      return Fail("unknown flag " + flag);
   }
   ScriptedBackend backend(script);
   const ByteCodec codec;
