@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <mutex>
@@ -7,8 +9,6 @@
 #include <random>
 #include <thread>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "base/check.h"
 #include "engine/inbox.h"
@@ -73,8 +73,8 @@ struct Engine::Impl {
   StepRunner runner;
   std::vector<std::unique_ptr<ActiveRequest>> active;  // in order of arrival
   std::unordered_map<RequestId, ActiveRequest*> by_id;
-  std::vector<Sequence*> alive;                        // in order of arrival
-  std::vector<Sequence*> planned;                      // those of the snapshot
+  std::vector<Sequence*> alive;    // in order of arrival
+  std::vector<Sequence*> planned;  // those of the snapshot
   SchedSnapshot snapshot;
   std::vector<std::pair<ActiveRequest*, Delta>> outgoing;
   EngineStats counters;
@@ -86,11 +86,15 @@ struct Engine::Impl {
 };
 
 Engine::Impl::Impl(std::unique_ptr<StepModel> step_model, ResolvedOptions resolved, KvStorage storage)
-    : model(std::move(step_model)), options(std::move(resolved.options)),
-      limits{.max_num_batched_tokens = options.max_num_batched_tokens, .max_num_seqs = options.max_num_seqs,
+    : model(std::move(step_model)),
+      options(std::move(resolved.options)),
+      limits{.max_num_batched_tokens = options.max_num_batched_tokens,
+             .max_num_seqs = options.max_num_seqs,
              .max_chunk_tokens = options.max_prefill_chunk_tokens},
-      inbox(int64_t{options.max_num_seqs} + options.max_queued_requests), kv(std::move(storage)),
-      pool(resolved.blocks), runner(*model, kv, pool) {
+      inbox(int64_t{options.max_num_seqs} + options.max_queued_requests),
+      kv(std::move(storage)),
+      pool(resolved.blocks),
+      runner(*model, kv, pool) {
   AddUnique(eos_ids, model->eos_ids());
   AddUnique(eos_ids, options.eos_ids);
   // A damaged config may name ids that the vocabulary lacks; no logit could choose them.
@@ -105,12 +109,13 @@ Status Engine::Impl::CheckPrompt(const Request& request) const {
   if (prompt >= options.max_model_len) {
     return Status(StatusCode::kContextLength,
                   fmt::format("the prompt has {} tokens; with at least one of an answer that is more than the context "
-                              "of {} tokens", prompt, options.max_model_len));
+                              "of {} tokens",
+                              prompt, options.max_model_len));
   }
   for (const TokenId token : request.prompt) {
     if (token < 0 || token >= model->vocab()) {
-      return InvalidArgument(fmt::format("the prompt holds token id {}; the vocabulary's are 0 to {}", token,
-                                         model->vocab() - 1));
+      return InvalidArgument(
+          fmt::format("the prompt holds token id {}; the vocabulary's are 0 to {}", token, model->vocab() - 1));
     }
   }
   return ValidateSampling(request.sampling, model->vocab());
@@ -236,8 +241,7 @@ void Engine::Impl::AbortMatching(RequestId id, int choice) {
     if (s.progress.state == SequenceState::kFinished) continue;
     if (choice != Inbox::kAllChoices && choice != s.choice) continue;
     ++counters.aborted;
-    Finish(*found->second, s,
-           {.request = id, .choice = s.choice, .finish = FinishReason::kAborted, .seed = s.seed});
+    Finish(*found->second, s, {.request = id, .choice = s.choice, .finish = FinishReason::kAborted, .seed = s.seed});
   }
 }
 
@@ -248,11 +252,10 @@ void Engine::Impl::Finish(ActiveRequest& request, Sequence& sequence, Delta delt
   Emit(request, std::move(delta));
 }
 
-void Engine::Impl::Emit(ActiveRequest& request, Delta delta) {
-  outgoing.emplace_back(&request, std::move(delta));
-}
+void Engine::Impl::Emit(ActiveRequest& request, Delta delta) { outgoing.emplace_back(&request, std::move(delta)); }
 
-// Sends the news. Blocks, places and counters are given back first, so that a client that hears of its end sees them so.
+// Sends the news. Blocks, places and counters are given back first, so that a client that hears of its end sees them
+// so.
 void Engine::Impl::Flush() {
   std::erase_if(alive, [](const Sequence* s) { return s->progress.state == SequenceState::kFinished; });
   for (const auto& [request, delta] : outgoing) {
@@ -271,9 +274,8 @@ void Engine::Impl::Flush() {
 void Engine::Impl::Publish() {
   counters.blocks_total = pool.total();
   counters.blocks_used = pool.used();
-  counters.running = static_cast<int>(std::count_if(alive.begin(), alive.end(), [](const Sequence* s) {
-    return s->progress.state == SequenceState::kRunning;
-  }));
+  counters.running = static_cast<int>(std::count_if(
+      alive.begin(), alive.end(), [](const Sequence* s) { return s->progress.state == SequenceState::kRunning; }));
   const std::lock_guard lock(stats_mutex);
   published = counters;
 }
@@ -286,8 +288,8 @@ Engine::~Engine() {
 }
 
 Result<std::unique_ptr<Engine>> Engine::StartWith(std::unique_ptr<StepModel> model, const EngineOptions& options) {
-  SF_ASSIGN_OR_RETURN(ResolvedOptions resolved, ResolveOptions(options, model->kv_geometry(), model->max_positions(),
-                                                               AvailableMemoryBytes()));
+  SF_ASSIGN_OR_RETURN(ResolvedOptions resolved,
+                      ResolveOptions(options, model->kv_geometry(), model->max_positions(), AvailableMemoryBytes()));
   SF_ASSIGN_OR_RETURN(KvStorage storage, KvStorage::Create(model->kv_geometry(), resolved.blocks));
   std::unique_ptr<Engine> engine(new Engine());
   engine->impl_ = std::make_unique<Impl>(std::move(model), std::move(resolved), std::move(storage));

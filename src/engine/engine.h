@@ -48,7 +48,7 @@ class Engine {
   static Result<std::unique_ptr<Engine>> StartWith(std::unique_ptr<StepModel> model, const EngineOptions& options);
   ~Engine();  // aborts what runs; every sink has had its final Deltas when it returns
 
-  const Model& model() const;  // of an engine made by Start
+  const Model& model() const;            // of an engine made by Start
   const EngineOptions& options() const;  // with the zeros resolved
 
   // Errors: kContextLength (prompt does not leave room for one token), kInvalidArgument, kOverloaded, kUnavailable.

@@ -66,10 +66,15 @@ Expected Oracle(const FakeModelOptions& model, const Request& request, int choic
   const size_t prompt = tokens.size();
   Expected out;
   while (static_cast<int64_t>(out.tokens.size()) < p.max_tokens && static_cast<int64_t>(tokens.size()) < context) {
-    const TokenId token = sampler.Sample({.logits = FakeLogits(model, tokens), .params = p,
-                                          .prompt = std::span(tokens).first(prompt), .answer = out.tokens,
-                                          .end_ids = ends, .seed = *p.seed,
-                                          .choice = static_cast<uint32_t>(choice)})->token;
+    const TokenId token = sampler
+                              .Sample({.logits = FakeLogits(model, tokens),
+                                       .params = p,
+                                       .prompt = std::span(tokens).first(prompt),
+                                       .answer = out.tokens,
+                                       .end_ids = ends,
+                                       .seed = *p.seed,
+                                       .choice = static_cast<uint32_t>(choice)})
+                              ->token;
     tokens.push_back(token);
     out.tokens.push_back(token);
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
@@ -130,8 +135,8 @@ TEST(Engine, AnswersDoNotDependOnChunksOrOnTheBatch) {
   for (const int64_t chunk : {1, 7, 64, 0}) {
     for (const auto& [rows, seqs] : {std::pair<int64_t, int>{512, 64}, {16, 5}, {1, 64}}) {
       SCOPED_TRACE(testing::Message() << "chunk " << chunk << " rows " << rows << " seqs " << seqs);
-      auto engine = StartFake(model, {.max_num_seqs = seqs, .max_num_batched_tokens = rows,
-                                      .max_prefill_chunk_tokens = chunk});
+      auto engine =
+          StartFake(model, {.max_num_seqs = seqs, .max_num_batched_tokens = rows, .max_prefill_chunk_tokens = chunk});
       ExpectOracleAnswers(*engine, model, requests);
     }
   }
@@ -142,8 +147,8 @@ TEST(Engine, PreemptionDoesNotChangeAnswers) {
   const std::vector<Request> requests = RandomRequests(40, 2, model.vocab);
   uint64_t preemptions = 0;
   for (const int64_t blocks : {9, 12, 20}) {
-    auto engine = StartFake(model, {.max_model_len = 130, .max_num_batched_tokens = 48,
-                                    .kv_cache_memory_bytes = BytesOfBlocks(blocks)});
+    auto engine = StartFake(
+        model, {.max_model_len = 130, .max_num_batched_tokens = 48, .kv_cache_memory_bytes = BytesOfBlocks(blocks)});
     EXPECT_EQ(engine->stats().blocks_total, blocks);
     ExpectOracleAnswers(*engine, model, requests);
     preemptions += engine->stats().preemptions;
@@ -258,8 +263,10 @@ TEST(Engine, LogitsThatAreNotNumbersEndThatChoiceAlone) {
   auto engine = StartFake(model);
   Recorder bad, good;
   ASSERT_TRUE(engine->Submit({.prompt = {7}}, bad.Sink()).ok());
-  ASSERT_TRUE(engine->Submit({.prompt = {8}, .sampling = {.max_tokens = 3, .ignore_eos = true,
-                                                         .stop_token_ids = {7}}}, good.Sink()).ok());
+  ASSERT_TRUE(engine
+                  ->Submit({.prompt = {8}, .sampling = {.max_tokens = 3, .ignore_eos = true, .stop_token_ids = {7}}},
+                           good.Sink())
+                  .ok());
   ASSERT_TRUE(bad.Wait());
   ASSERT_TRUE(good.Wait());
   EXPECT_EQ(bad.choice().finish, FinishReason::kError);
@@ -320,7 +327,9 @@ TEST(Engine, OneChoiceCanBeAborted) {
 
 TEST(Engine, TwoHundredClientsThatGoAwayLeaveNoBlocks) {
   const FakeModelOptions model{.eos_ids = {}};
-  auto engine = StartFake(model, {.max_model_len = 300, .max_num_seqs = 16, .max_num_batched_tokens = 40,
+  auto engine = StartFake(model, {.max_model_len = 300,
+                                  .max_num_seqs = 16,
+                                  .max_num_batched_tokens = 40,
                                   .kv_cache_memory_bytes = BytesOfBlocks(40)});
   RandomNumbers random(5);
   std::deque<Recorder> recorders;
@@ -333,15 +342,18 @@ TEST(Engine, TwoHundredClientsThatGoAwayLeaveNoBlocks) {
     ASSERT_TRUE(id.ok());
     // Goes away at once, while queued, in its prompt, after some tokens, or after its end.
     const auto tokens = static_cast<size_t>(random.Next(0, 3) == 0 ? 0 : random.Next(1, 200));
-    if (tokens == 0) engine->Abort(*id);
-    else if (i % 8 == 0) clients.emplace_back([&recorder, &engine, id, tokens] {
-      recorder.WaitForTokens(tokens);
+    if (tokens == 0)
       engine->Abort(*id);
-    });
-    else clients.emplace_back([&engine, id, tokens] {
-      std::this_thread::sleep_for(milliseconds(tokens));
-      engine->Abort(*id);
-    });
+    else if (i % 8 == 0)
+      clients.emplace_back([&recorder, &engine, id, tokens] {
+        recorder.WaitForTokens(tokens);
+        engine->Abort(*id);
+      });
+    else
+      clients.emplace_back([&engine, id, tokens] {
+        std::this_thread::sleep_for(milliseconds(tokens));
+        engine->Abort(*id);
+      });
   }
   for (std::thread& t : clients) t.join();
   for (Recorder& r : recorders) ASSERT_TRUE(r.Wait());

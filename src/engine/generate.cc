@@ -1,17 +1,17 @@
 #include "engine/generate.h"
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <utility>
 
-#include <fmt/format.h>
-
 namespace sixfold {
 namespace {
 
-// Deltas on their way from the step thread. Bounded by the answer's length. Shared: when the deadline passes, the caller
-// leaves while the engine still holds the sink.
+// Deltas on their way from the step thread. Bounded by the answer's length. Shared: when the deadline passes, the
+// caller leaves while the engine still holds the sink.
 struct Mailbox {
   std::mutex mutex;
   std::condition_variable came;

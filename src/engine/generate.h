@@ -14,13 +14,13 @@
 namespace sixfold {
 
 struct GeneratedChoice {
-  std::vector<SampledToken> tokens;         // a stop token included
+  std::vector<SampledToken> tokens;  // a stop token included
   FinishReason finish = FinishReason::kAborted;
   std::optional<TokenId> stop_token;
 };
 
 struct GenerateOutput {
-  std::vector<GeneratedChoice> choices;     // [n]
+  std::vector<GeneratedChoice> choices;  // [n]
   uint64_t seed = 0;
 };
 
@@ -34,8 +34,8 @@ struct GenerateOptions {
 // Called in the caller's thread with each Delta in order; may be empty.
 using OnDelta = std::function<AfterDelta(const Delta&)>;
 
-// Errors: those of Submit; kDeadline; the first choice's error if one failed. A choice ended by on_delta has kAborted, or
-// what it came to by itself first; tokens that were on their way then are left out.
+// Errors: those of Submit; kDeadline; the first choice's error if one failed. A choice ended by on_delta has kAborted,
+// or what it came to by itself first; tokens that were on their way then are left out.
 Result<GenerateOutput> Generate(Engine& engine, Request request, const OnDelta& on_delta,
                                 const GenerateOptions& options = {});
 

@@ -22,9 +22,9 @@ namespace sixfold {
 struct ActiveRequest {
   Request request;
   std::function<void(Delta)> sink;
-  std::vector<TokenId> stop_ids;    // a sampled one ends a choice
-  std::vector<TokenId> end_ids;     // of those and end-of-sequence, whether ignored or not; masked before min_tokens
-  std::vector<Sequence> choices;    // [n]
+  std::vector<TokenId> stop_ids;  // a sampled one ends a choice
+  std::vector<TokenId> end_ids;   // of those and end-of-sequence, whether ignored or not; masked before min_tokens
+  std::vector<Sequence> choices;  // [n]
   int unfinished = 0;
 };
 

@@ -36,8 +36,10 @@ std::vector<Request> MakeRequests(int64_t vocab) {
     for (int64_t t = 0; t < length; ++t) {
       requests[i].prompt.push_back(static_cast<TokenId>(random(0, vocab - 1)));
     }
-    requests[i].sampling = {.temperature = i % 3 == 0 ? 0.0 : 1.0, .seed = static_cast<uint64_t>(i),
-                            .max_tokens = random(1, 24), .ignore_eos = true};
+    requests[i].sampling = {.temperature = i % 3 == 0 ? 0.0 : 1.0,
+                            .seed = static_cast<uint64_t>(i),
+                            .max_tokens = random(1, 24),
+                            .ignore_eos = true};
   }
   return requests;
 }
@@ -70,9 +72,9 @@ class Invariance : public testing::TestWithParam<Arithmetic> {
     SF_CHECK(store.ok());
     auto config = ConfigFor(**store, path);
     SF_CHECK(config.ok());
-    auto model = Model::Load(std::move(store).value(), *config,
-                             {.act = arithmetic.act, .isa = run.isa, .threads = run.threads,
-                              .attention_chunk = arithmetic.attention_chunk});
+    auto model = Model::Load(
+        std::move(store).value(), *config,
+        {.act = arithmetic.act, .isa = run.isa, .threads = run.threads, .attention_chunk = arithmetic.attention_chunk});
     SF_CHECK(model.ok());
     block_bytes_ = (*model)->kv_geometry().block_bytes();
     auto engine = Engine::StartWith(MakeRecordingModel(AdaptModel(std::move(model).value()), record_), run.engine);
@@ -137,8 +139,8 @@ TEST_P(Invariance, EveryLogitHasTheBitsOfItsRequestAlone) {
     if (isa > DetectIsa()) break;
     for (const int64_t chunk : {1, 7, 64, 0}) {
       SCOPED_TRACE(testing::Message() << NameOf(isa) << ", chunk " << chunk);
-      EngineOptions options{.max_num_seqs = 12, .max_num_batched_tokens = chunk == 0 ? 256 : 48,
-                            .max_prefill_chunk_tokens = chunk};
+      EngineOptions options{
+          .max_num_seqs = 12, .max_num_batched_tokens = chunk == 0 ? 256 : 48, .max_prefill_chunk_tokens = chunk};
       if (chunk == 7) {  // little K/V memory as well, so that some are preempted and recompute
         options.max_model_len = 176;
         options.kv_cache_memory_bytes = 18 * block_bytes_;
@@ -166,15 +168,37 @@ TEST_P(InvarianceRecord, NoticesOtherArithmetic) {
   EXPECT_GT(record_.mismatches(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Invariance, testing::ValuesIn(std::vector<Arithmetic>{
-    {"llama_gqa", ActDType::kF32, 16}, {"llama_gqa", ActDType::kF32, 256},
-    {"llama_bf16", ActDType::kBF16, 16}, {"llama_bf16", ActDType::kBF16, 256},
-    {"mistral_window", ActDType::kBF16, 16},
-    {"mixtral", ActDType::kF32, 256}, {"mixtral", ActDType::kBF16, 16},
-    {"qwen3_moe_bf16", ActDType::kBF16, 256}}), Name);
+TEST(Engine, StartsOverALoadedModel) {
+  const std::filesystem::path path = "tests/golden/llama_gqa";
+  auto store = WeightStore::Open(path);
+  ASSERT_TRUE(store.ok());
+  auto config = ConfigFor(**store, path);
+  ASSERT_TRUE(config.ok());
+  auto model = Model::Load(std::move(store).value(), *config, {.act = ActDType::kF32, .isa = DetectIsa()});
+  ASSERT_TRUE(model.ok());
+  auto engine = Engine::Start(std::move(model).value(), {});
+  ASSERT_TRUE(engine.ok());
+  EXPECT_EQ((*engine)->model().config().family, "llama");
+  EXPECT_EQ((*engine)->options().max_model_len, config->max_positions);
+  Request request{.prompt = {1, 2, 3}, .sampling = {.max_tokens = 5, .ignore_eos = true, .logprobs = 2}};
+  const auto out = Generate(**engine, request, {});
+  ASSERT_TRUE(out.ok());
+  ASSERT_EQ(out->choices[0].tokens.size(), 5u);
+  EXPECT_EQ(out->choices[0].tokens[0].logprobs->top.size(), 2u);
+}
 
-INSTANTIATE_TEST_SUITE_P(Golden, InvarianceRecord,
-                         testing::Values(Arithmetic{"llama_gqa", ActDType::kF32, 16}), Name);
+INSTANTIATE_TEST_SUITE_P(Golden, Invariance,
+                         testing::ValuesIn(std::vector<Arithmetic>{{"llama_gqa", ActDType::kF32, 16},
+                                                                   {"llama_gqa", ActDType::kF32, 256},
+                                                                   {"llama_bf16", ActDType::kBF16, 16},
+                                                                   {"llama_bf16", ActDType::kBF16, 256},
+                                                                   {"mistral_window", ActDType::kBF16, 16},
+                                                                   {"mixtral", ActDType::kF32, 256},
+                                                                   {"mixtral", ActDType::kBF16, 16},
+                                                                   {"qwen3_moe_bf16", ActDType::kBF16, 256}}),
+                         Name);
+
+INSTANTIATE_TEST_SUITE_P(Golden, InvarianceRecord, testing::Values(Arithmetic{"llama_gqa", ActDType::kF32, 16}), Name);
 
 }  // namespace
 }  // namespace sixfold

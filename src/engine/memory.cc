@@ -1,11 +1,11 @@
 #include "engine/memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
 #include <string>
-
-#include <fmt/format.h>
 
 namespace sixfold {
 namespace {
@@ -25,8 +25,8 @@ Status CheckOptions(const EngineOptions& o, int64_t model_max_positions) {
   SF_RETURN_IF_ERROR(CheckAtLeast("--max-queued-requests", o.max_queued_requests, 0));
   SF_RETURN_IF_ERROR(CheckAtLeast("the prefill chunk", o.max_prefill_chunk_tokens, 0));
   if (o.max_model_len > model_max_positions) {
-    return InvalidArgument(fmt::format("--max-model-len is {}; the model was made for {} positions",
-                                       o.max_model_len, model_max_positions));
+    return InvalidArgument(fmt::format("--max-model-len is {}; the model was made for {} positions", o.max_model_len,
+                                       model_max_positions));
   }
   if (o.max_model_len == 1) {
     return InvalidArgument("--max-model-len is 1; it must leave room for a prompt and an answer: 2 or more");
@@ -68,9 +68,10 @@ Result<ResolvedOptions> ResolveOptions(const EngineOptions& options, const KvGeo
     const std::string given = fmt::format("{} {} bytes ({} blocks of {} tokens)",
                                           choose_bytes ? "this machine's share for K/V is" : "--kv-cache-memory gives",
                                           bytes, blocks, kPageTokens);
-    std::string message = fmt::format("a context of {} tokens needs {} bytes of K/V memory, {}: give "
-                                      "--kv-cache-memory {} or more", wanted, BlocksFor(wanted) * block_bytes, given,
-                                      BlocksFor(wanted) * block_bytes);
+    std::string message = fmt::format(
+        "a context of {} tokens needs {} bytes of K/V memory, {}: give "
+        "--kv-cache-memory {} or more",
+        wanted, BlocksFor(wanted) * block_bytes, given, BlocksFor(wanted) * block_bytes);
     if (blocks > 0) message += fmt::format(", or --max-model-len {} or less", blocks * kPageTokens);
     return OutOfMemory(message);
   }

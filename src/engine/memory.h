@@ -14,8 +14,8 @@ namespace sixfold {
 int64_t AvailableMemoryBytes();
 
 struct ResolvedOptions {
-  EngineOptions options;   // without zeros that stand for "choose"
-  int32_t blocks = 0;      // of K/V; one sequence of max_model_len always fits
+  EngineOptions options;  // without zeros that stand for "choose"
+  int32_t blocks = 0;     // of K/V; one sequence of max_model_len always fits
 };
 
 // Errors: kInvalidArgument names the flag whose value no machine could serve; kOutOfMemory names --kv-cache-memory and

@@ -16,9 +16,7 @@ class ModelAdapter : public StepModel {
   int64_t vocab() const override { return model_->config().vocab; }
   int64_t max_positions() const override { return model_->config().max_positions; }
   std::span<const TokenId> eos_ids() const override { return model_->config().eos_ids; }
-  std::span<const float> Forward(const StepBatch& batch, KvStorage& kv) override {
-    return model_->Forward(batch, kv);
-  }
+  std::span<const float> Forward(const StepBatch& batch, KvStorage& kv) override { return model_->Forward(batch, kv); }
 
  private:
   std::unique_ptr<Model> model_;

@@ -1,8 +1,8 @@
 #include "engine/request.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
+
+#include <cmath>
 
 namespace sixfold {
 namespace {
@@ -23,8 +23,7 @@ Status CheckRange(const char* field, double value, const Range& range) {
 
 Status CheckToken(const char* field, TokenId token, int64_t vocab) {
   if (token >= 0 && token < vocab) return OkStatus();
-  return InvalidArgument(
-      fmt::format("{} has token id {}; the vocabulary's are 0 to {}", field, token, vocab - 1));
+  return InvalidArgument(fmt::format("{} has token id {}; the vocabulary's are 0 to {}", field, token, vocab - 1));
 }
 
 }  // namespace
@@ -36,8 +35,7 @@ Status ValidateSampling(const SamplingParams& s, int64_t vocab) {
     return InvalidArgument(fmt::format("top_k is {}; it must be -1 or 0 (all tokens) or more", s.top_k));
   }
   SF_RETURN_IF_ERROR(CheckRange("min_p", s.min_p, {0, 1, "[0, 1]"}));
-  SF_RETURN_IF_ERROR(
-      CheckRange("repetition_penalty", s.repetition_penalty, {0, 2, "(0, 2]", Range::Low::kOpen}));
+  SF_RETURN_IF_ERROR(CheckRange("repetition_penalty", s.repetition_penalty, {0, 2, "(0, 2]", Range::Low::kOpen}));
   SF_RETURN_IF_ERROR(CheckRange("presence_penalty", s.presence_penalty, {-2, 2, "[-2, 2]"}));
   SF_RETURN_IF_ERROR(CheckRange("frequency_penalty", s.frequency_penalty, {-2, 2, "[-2, 2]"}));
   for (const auto& [token, bias] : s.logit_bias) {
@@ -49,8 +47,8 @@ Status ValidateSampling(const SamplingParams& s, int64_t vocab) {
     return InvalidArgument(fmt::format("max_tokens is {}; it must be 1 or more", s.max_tokens));
   }
   if (s.min_tokens < 0 || s.min_tokens > s.max_tokens) {
-    return InvalidArgument(fmt::format("min_tokens is {}; it must be in [0, max_tokens], here [0, {}]",
-                                       s.min_tokens, s.max_tokens));
+    return InvalidArgument(
+        fmt::format("min_tokens is {}; it must be in [0, max_tokens], here [0, {}]", s.min_tokens, s.max_tokens));
   }
   for (const TokenId token : s.stop_token_ids) SF_RETURN_IF_ERROR(CheckToken("stop_token_ids", token, vocab));
   SF_RETURN_IF_ERROR(CheckRange("logprobs", s.logprobs, {-1, 20, "[-1, 20]"}));

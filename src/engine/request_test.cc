@@ -9,9 +9,21 @@ namespace {
 
 TEST(ValidateSampling, TakesTheBoundsAndTheDefaults) {
   EXPECT_TRUE(ValidateSampling({}, 10).ok());
-  EXPECT_TRUE(ValidateSampling({.temperature = 2, .top_p = 1e-9, .top_k = -1, .min_p = 1, .repetition_penalty = 2,
-                                .presence_penalty = -2, .frequency_penalty = 2, .logit_bias = {{9, -100}}, .n = 128,
-                                .max_tokens = 1, .min_tokens = 1, .stop_token_ids = {0}, .logprobs = 20}, 10).ok());
+  EXPECT_TRUE(ValidateSampling({.temperature = 2,
+                                .top_p = 1e-9,
+                                .top_k = -1,
+                                .min_p = 1,
+                                .repetition_penalty = 2,
+                                .presence_penalty = -2,
+                                .frequency_penalty = 2,
+                                .logit_bias = {{9, -100}},
+                                .n = 128,
+                                .max_tokens = 1,
+                                .min_tokens = 1,
+                                .stop_token_ids = {0},
+                                .logprobs = 20},
+                               10)
+                  .ok());
 }
 
 TEST(ValidateSampling, NamesFieldAndRange) {

@@ -12,8 +12,8 @@ namespace sixfold {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr double kGreedyBelow = 1e-5;     // as vLLM: dividing by less leaves one candidate anyway
-constexpr int64_t kHeapSelectMax = 512;   // above, a partition of all candidates is faster than a heap of the best
+constexpr double kGreedyBelow = 1e-5;    // as vLLM: dividing by less leaves one candidate anyway
+constexpr int64_t kHeapSelectMax = 512;  // above, a partition of all candidates is faster than a heap of the best
 
 bool IsGreedy(const SamplingParams& p) { return p.temperature < kGreedyBelow; }
 
@@ -39,8 +39,7 @@ int64_t PickByWeight(std::span<const float> weights, double total, double u) {
 
 }  // namespace
 
-Sampler::Sampler(int64_t vocab)
-    : vocab_(vocab), adjusted_(vocab), weights_(vocab), counts_(vocab, 0) {
+Sampler::Sampler(int64_t vocab) : vocab_(vocab), adjusted_(vocab), weights_(vocab), counts_(vocab, 0) {
   candidates_.reserve(vocab);
 }
 
@@ -99,7 +98,8 @@ void Sampler::ApplyPenalties(const SampleInput& input) {
 
 TokenId Sampler::Draw(std::span<const float> row, float max, const SampleInput& input) {
   const SamplingParams& p = input.params;
-  const double u = RandomUniform({.seed = input.seed, .choice = input.choice,
+  const double u = RandomUniform({.seed = input.seed,
+                                  .choice = input.choice,
                                   .position = static_cast<uint32_t>(input.prompt.size() + input.answer.size()),
                                   .purpose = RandomPurpose::kSample});
   const Scale scale{.max = max, .inverse_temperature = 1.0f / static_cast<float>(p.temperature)};

@@ -12,11 +12,11 @@
 namespace sixfold {
 
 struct SampleInput {
-  std::span<const float> logits;          // [vocab], as the model gave them
-  const SamplingParams& params;           // valid (ValidateSampling)
+  std::span<const float> logits;  // [vocab], as the model gave them
+  const SamplingParams& params;   // valid (ValidateSampling)
   std::span<const TokenId> prompt;
-  std::span<const TokenId> answer;        // so far; the token to draw stands at position prompt + answer
-  std::span<const TokenId> end_ids;       // not sampled while the answer is shorter than min_tokens
+  std::span<const TokenId> answer;   // so far; the token to draw stands at position prompt + answer
+  std::span<const TokenId> end_ids;  // not sampled while the answer is shorter than min_tokens
   uint64_t seed = 0;
   uint32_t choice = 0;
 };
@@ -69,7 +69,8 @@ class Sampler {
   void SelectTop(int64_t n, int64_t count, F value);
   // Leaves in candidates_, unordered, all that top_p and min_p can keep of tokens that weigh weights_, total in sum.
   void CollectCandidates(std::span<const float> row, const SamplingParams& params, double total);
-  // Orders candidates_ as far as needed and cuts it to the prefix that top_p and min_p keep. Its weights go to weights_.
+  // Orders candidates_ as far as needed and cuts it to the prefix that top_p and min_p keep. Its weights go to
+  // weights_.
   void KeepPrefix(const Scale& scale, const SamplingParams& params, double total);
   TokenLogprobs Logprobs(std::span<const float> logits, TokenId token, int count);
 

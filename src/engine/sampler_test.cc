@@ -70,8 +70,8 @@ TokenId SampleByDefinition(const SampleInput& in) {
   }
   total = 0;
   for (const TokenId t : order) total += weight(t);
-  const double u = RandomUniform({.seed = in.seed, .choice = in.choice,
-                                  .position = static_cast<uint32_t>(in.prompt.size() + in.answer.size())});
+  const double u = RandomUniform(
+      {.seed = in.seed, .choice = in.choice, .position = static_cast<uint32_t>(in.prompt.size() + in.answer.size())});
   double sum = 0;
   for (const TokenId t : order) {
     sum += weight(t);
@@ -113,8 +113,12 @@ TEST(Sampler, ShortcutsGiveTheTokenOfTheDefinition) {
       }
       const size_t prompt = 1 + seed % history.size();
       const std::vector<TokenId> end_ids = {0};
-      const SampleInput input{.logits = logits, .params = params, .prompt = std::span(history).first(prompt),
-                              .answer = std::span(history).subspan(prompt), .end_ids = end_ids, .seed = seed,
+      const SampleInput input{.logits = logits,
+                              .params = params,
+                              .prompt = std::span(history).first(prompt),
+                              .answer = std::span(history).subspan(prompt),
+                              .end_ids = end_ids,
+                              .seed = seed,
                               .choice = static_cast<uint32_t>(seed % 4)};
       const auto sampled = sampler.Sample(input);
       ASSERT_TRUE(sampled.ok()) << sampled.status().message();
@@ -154,20 +158,34 @@ std::vector<Vector> ReadVectors(const char* path) {
     }
     Vector& v = out.back();
     SamplingParams& p = v.params;
-    if (key == "logits") v.logits = ReadList<float>(words);
-    else if (key == "prompt") v.prompt = ReadList<TokenId>(words);
-    else if (key == "answer") v.answer = ReadList<TokenId>(words);
-    else if (key == "end_ids") v.end_ids = ReadList<TokenId>(words);
-    else if (key == "tokens") v.tokens = ReadList<TokenId>(words);
-    else if (key == "choice") words >> v.choice;
-    else if (key == "temperature") words >> p.temperature;
-    else if (key == "top_k") words >> p.top_k;
-    else if (key == "top_p") words >> p.top_p;
-    else if (key == "min_p") words >> p.min_p;
-    else if (key == "repetition_penalty") words >> p.repetition_penalty;
-    else if (key == "presence_penalty") words >> p.presence_penalty;
-    else if (key == "frequency_penalty") words >> p.frequency_penalty;
-    else if (key == "min_tokens") words >> p.min_tokens;
+    if (key == "logits")
+      v.logits = ReadList<float>(words);
+    else if (key == "prompt")
+      v.prompt = ReadList<TokenId>(words);
+    else if (key == "answer")
+      v.answer = ReadList<TokenId>(words);
+    else if (key == "end_ids")
+      v.end_ids = ReadList<TokenId>(words);
+    else if (key == "tokens")
+      v.tokens = ReadList<TokenId>(words);
+    else if (key == "choice")
+      words >> v.choice;
+    else if (key == "temperature")
+      words >> p.temperature;
+    else if (key == "top_k")
+      words >> p.top_k;
+    else if (key == "top_p")
+      words >> p.top_p;
+    else if (key == "min_p")
+      words >> p.min_p;
+    else if (key == "repetition_penalty")
+      words >> p.repetition_penalty;
+    else if (key == "presence_penalty")
+      words >> p.presence_penalty;
+    else if (key == "frequency_penalty")
+      words >> p.frequency_penalty;
+    else if (key == "min_tokens")
+      words >> p.min_tokens;
     else if (key == "logit_bias") {
       for (auto [t, bias] = std::pair<TokenId, double>{}; words >> t >> bias;) p.logit_bias[t] = bias;
     } else if (key == "logprob") {
@@ -190,8 +208,12 @@ TEST(Sampler, AgreesWithNumpy) {
     SamplingParams params = v.params;
     params.logprobs = static_cast<int>(v.top.size());
     for (size_t seed = 0; seed < v.tokens.size(); ++seed) {
-      const auto sampled = sampler.Sample({.logits = v.logits, .params = params, .prompt = v.prompt,
-                                           .answer = v.answer, .end_ids = v.end_ids, .seed = seed,
+      const auto sampled = sampler.Sample({.logits = v.logits,
+                                           .params = params,
+                                           .prompt = v.prompt,
+                                           .answer = v.answer,
+                                           .end_ids = v.end_ids,
+                                           .seed = seed,
                                            .choice = v.choice});
       ASSERT_TRUE(sampled.ok());
       EXPECT_EQ(sampled->token, v.tokens[seed]) << "seed " << seed;
@@ -251,9 +273,13 @@ TEST(Sampler, FrequenciesFollowTheDistribution) {
       for (int i = 0; i < kDraws; ++i) {
         const bool by_seed = varied == std::string("seed"), by_choice = varied == std::string("choice");
         if (varied == std::string("position")) prompt.push_back(3);
-        ++observed[sampler.Sample({.logits = logits, .params = params, .prompt = prompt,
-                                   .seed = by_seed ? static_cast<uint64_t>(i) : 5,
-                                   .choice = by_choice ? static_cast<uint32_t>(i) : 0})->token];
+        ++observed[sampler
+                       .Sample({.logits = logits,
+                                .params = params,
+                                .prompt = prompt,
+                                .seed = by_seed ? static_cast<uint64_t>(i) : 5,
+                                .choice = by_choice ? static_cast<uint32_t>(i) : 0})
+                       ->token];
       }
       int classes = 0;
       const double chi = ChiSquare(p, observed, kDraws, &classes);
@@ -303,8 +329,7 @@ TEST(Sampler, LogitsThatAreNotNumbersAreAnErrorOfThisTokenOnly) {
   const std::vector<float> good = {0, 1, 1};
   const SamplingParams masked{.min_tokens = 1};
   const std::vector<TokenId> all = {0, 1, 2};
-  EXPECT_EQ(sampler.Sample({.logits = good, .params = masked, .end_ids = all}).status().code(),
-            StatusCode::kInternal);
+  EXPECT_EQ(sampler.Sample({.logits = good, .params = masked, .end_ids = all}).status().code(), StatusCode::kInternal);
   EXPECT_TRUE(sampler.Sample({.logits = good, .params = params}).ok());
 }
 

@@ -58,8 +58,7 @@ void StepRunner::BuildBatch(const StepPlan& plan, std::span<Sequence* const> seq
   result_.rows = static_cast<int64_t>(batch_.tokens.size());
 }
 
-void StepRunner::SampleRows(const StepPlan& plan, std::span<Sequence* const> sequences,
-                            std::span<const float> logits) {
+void StepRunner::SampleRows(const StepPlan& plan, std::span<Sequence* const> sequences, std::span<const float> logits) {
   const int64_t vocab = model_.vocab();
   result_.sampled.clear();
   int64_t row = 0;
@@ -67,9 +66,13 @@ void StepRunner::SampleRows(const StepPlan& plan, std::span<Sequence* const> seq
     Sequence& s = *sequences[plan.rows[i].sequence];
     s.progress.Advance(plan.rows[i].rows);
     if (batch_.sequences[i].logit_rows == 0) continue;
-    Result<SampledToken> token = sampler_.Sample(
-        {.logits = logits.subspan(row * vocab, vocab), .params = *s.sampling, .prompt = s.prompt(),
-         .answer = s.answer(), .end_ids = s.end_ids, .seed = s.seed, .choice = static_cast<uint32_t>(s.choice)});
+    Result<SampledToken> token = sampler_.Sample({.logits = logits.subspan(row * vocab, vocab),
+                                                  .params = *s.sampling,
+                                                  .prompt = s.prompt(),
+                                                  .answer = s.answer(),
+                                                  .end_ids = s.end_ids,
+                                                  .seed = s.seed,
+                                                  .choice = static_cast<uint32_t>(s.choice)});
     ++row;
     if (token.ok()) {
       s.tokens.push_back(token->token);

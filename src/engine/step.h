@@ -24,9 +24,9 @@ struct Sequence {
   const SamplingParams* sampling = nullptr;  // owned by the request
   std::span<const TokenId> end_ids;          // owned by the request; masked before min_tokens
 
-  std::vector<TokenId> tokens;               // prompt, then answer; progress.known of them
+  std::vector<TokenId> tokens;  // prompt, then answer; progress.known of them
   int64_t prompt_tokens = 0;
-  std::vector<int32_t> blocks;               // progress.blocks of them, by position
+  std::vector<int32_t> blocks;  // progress.blocks of them, by position
   SequenceProgress progress;
 
   std::span<const TokenId> prompt() const { return std::span(tokens).first(prompt_tokens); }

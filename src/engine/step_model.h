@@ -22,11 +22,11 @@ class StepModel {
 
   virtual KvGeometry kv_geometry() const = 0;
   virtual int64_t vocab() const = 0;
-  virtual int64_t max_positions() const = 0;           // positions below it can be computed
+  virtual int64_t max_positions() const = 0;  // positions below it can be computed
   virtual std::span<const TokenId> eos_ids() const = 0;
 
-  // As Model::Forward: writes K/V of the batch's rows into kv and returns logits [sum of logit_rows][vocab], valid until
-  // the next call.
+  // As Model::Forward: writes K/V of the batch's rows into kv and returns logits [sum of logit_rows][vocab], valid
+  // until the next call.
   virtual std::span<const float> Forward(const StepBatch& batch, KvStorage& kv) = 0;
 };
 

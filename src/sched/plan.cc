@@ -12,15 +12,20 @@ namespace {
 class Planner {
  public:
   Planner(const SchedSnapshot& snapshot, const SchedLimits& limits)
-      : sequences_(snapshot.sequences), limits_(limits), given_(snapshot.sequences.size()),
-        blocks_free_(snapshot.blocks_free), rows_left_(limits.max_num_batched_tokens) {
+      : sequences_(snapshot.sequences),
+        limits_(limits),
+        given_(snapshot.sequences.size()),
+        blocks_free_(snapshot.blocks_free),
+        rows_left_(limits.max_num_batched_tokens) {
     SF_CHECK_GE(snapshot.blocks_free, 0);
     for (const SequenceProgress& s : sequences_) running_ += s.state == SequenceState::kRunning;
   }
 
   StepPlan Plan() {
-    for (int32_t i = 0; i < count(); ++i) if (Runs(i) && sequences_[i].missing() == 1) GiveRows(i);
-    for (int32_t i = 0; i < count(); ++i) if (Runs(i) && sequences_[i].missing() > 1) GiveRows(i);
+    for (int32_t i = 0; i < count(); ++i)
+      if (Runs(i) && sequences_[i].missing() == 1) GiveRows(i);
+    for (int32_t i = 0; i < count(); ++i)
+      if (Runs(i) && sequences_[i].missing() > 1) GiveRows(i);
     if (!went_short_ && plan_.preempt.empty()) AdmitWaiting();
     Collect();
     return std::move(plan_);
@@ -34,9 +39,7 @@ class Planner {
   };
 
   int32_t count() const { return static_cast<int32_t>(sequences_.size()); }
-  bool Runs(int32_t i) const {
-    return sequences_[i].state == SequenceState::kRunning && !given_[i].preempted;
-  }
+  bool Runs(int32_t i) const { return sequences_[i].state == SequenceState::kRunning && !given_[i].preempted; }
 
   // Rows that the budgets allow, blocks aside.
   int64_t ChunkOf(int32_t i) const {
@@ -117,8 +120,6 @@ class Planner {
 
 }  // namespace
 
-StepPlan PlanStep(const SchedSnapshot& snapshot, const SchedLimits& limits) {
-  return Planner(snapshot, limits).Plan();
-}
+StepPlan PlanStep(const SchedSnapshot& snapshot, const SchedLimits& limits) { return Planner(snapshot, limits).Plan(); }
 
 }  // namespace sixfold

@@ -24,17 +24,17 @@ struct SchedLimits {
 };
 
 struct PlannedRows {
-  int32_t sequence = 0;     // index into the snapshot
-  int64_t rows = 0;         // next positions to compute, >= 1
-  int64_t new_blocks = 0;   // to take from the pool first
+  int32_t sequence = 0;    // index into the snapshot
+  int64_t rows = 0;        // next positions to compute, >= 1
+  int64_t new_blocks = 0;  // to take from the pool first
   bool operator==(const PlannedRows&) const = default;
 };
 
 // Carried out in this order: preempt, admit, then take blocks and compute.
 struct StepPlan {
-  std::vector<int32_t> preempt;    // give up their blocks; latest arrival first
-  std::vector<int32_t> admit;      // waiting sequences that start in this step; oldest first
-  std::vector<PlannedRows> rows;   // decodes, then prefill chunks; each oldest first
+  std::vector<int32_t> preempt;   // give up their blocks; latest arrival first
+  std::vector<int32_t> admit;     // waiting sequences that start in this step; oldest first
+  std::vector<PlannedRows> rows;  // decodes, then prefill chunks; each oldest first
   bool operator==(const StepPlan&) const = default;
 
   bool empty() const { return rows.empty(); }

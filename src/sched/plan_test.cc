@@ -42,11 +42,16 @@ std::string Play(const std::string& script) {
       SchedLimits limits;
       int64_t blocks = 0, value = 0;
       while (words >> key >> value) {
-        if (key == "rows") limits.max_num_batched_tokens = value;
-        else if (key == "seqs") limits.max_num_seqs = value;
-        else if (key == "chunk") limits.max_chunk_tokens = value;
-        else if (key == "blocks") blocks = value;
-        else ADD_FAILURE() << "unknown limit " << key;
+        if (key == "rows")
+          limits.max_num_batched_tokens = value;
+        else if (key == "seqs")
+          limits.max_num_seqs = value;
+        else if (key == "chunk")
+          limits.max_chunk_tokens = value;
+        else if (key == "blocks")
+          blocks = value;
+        else
+          ADD_FAILURE() << "unknown limit " << key;
       }
       simulation.emplace(limits, blocks);
     } else if (verb == "arrive") {
@@ -100,7 +105,8 @@ TEST(PlanStep, RandomLoadsEndWithinABoundAndLeaveNoBlocks) {
     SCOPED_TRACE(seed);
     RandomNumbers random(seed);
     const int64_t blocks = random.Next(1, 24);
-    const SchedLimits limits{.max_num_batched_tokens = random.Next(1, 64), .max_num_seqs = random.Next(1, 8),
+    const SchedLimits limits{.max_num_batched_tokens = random.Next(1, 64),
+                             .max_num_seqs = random.Next(1, 8),
                              .max_chunk_tokens = random.Next(0, 2) == 0 ? random.Next(1, 20) : 0};
     SchedSimulation simulation(limits, blocks);
     const int64_t arrivals = random.Next(1, 30);
@@ -109,8 +115,8 @@ TEST(PlanStep, RandomLoadsEndWithinABoundAndLeaveNoBlocks) {
       if (arrived < arrivals && random.Next(0, 2) == 0) {
         const int64_t total = random.Next(2, blocks * kPageTokens);
         const int64_t answer = random.Next(1, std::min<int64_t>(total - 1, 60));
-        simulation.Arrive({.name = std::to_string(arrived++), .prompt_tokens = total - answer,
-                           .answer_tokens = answer});
+        simulation.Arrive(
+            {.name = std::to_string(arrived++), .prompt_tokens = total - answer, .answer_tokens = answer});
         work += total;
       }
       if (simulation.alive() > 0 && random.Next(0, 29) == 0) {
@@ -131,9 +137,9 @@ TEST(PlanStep, RandomLoadsEndWithinABoundAndLeaveNoBlocks) {
 }
 
 TEST(PlanStep, IsAPureFunction) {
-  SchedSnapshot snapshot{.sequences = {{.state = SequenceState::kRunning, .known = 17, .computed = 16, .blocks = 1},
-                                       {.known = 40}},
-                         .blocks_free = 8};
+  SchedSnapshot snapshot{
+      .sequences = {{.state = SequenceState::kRunning, .known = 17, .computed = 16, .blocks = 1}, {.known = 40}},
+      .blocks_free = 8};
   const StepPlan plan = PlanStep(snapshot, {.max_num_batched_tokens = 20});
   EXPECT_EQ(plan, PlanStep(snapshot, {.max_num_batched_tokens = 20}));
   EXPECT_EQ(plan.rows, (std::vector<PlannedRows>{{0, 1, 1}, {1, 19, 2}}));

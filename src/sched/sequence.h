@@ -22,9 +22,9 @@ enum class SequenceState : uint8_t { kWaiting, kRunning, kFinished };
 // Value type; the engine holds one for each choice of a request. Transitions that the diagram lacks are bugs.
 struct SequenceProgress {
   SequenceState state = SequenceState::kWaiting;
-  int64_t known = 0;      // tokens whose ids are known: prompt, then prompt and answer
-  int64_t computed = 0;   // of those, how many have K/V; < known while the sequence is alive
-  int64_t blocks = 0;     // held
+  int64_t known = 0;     // tokens whose ids are known: prompt, then prompt and answer
+  int64_t computed = 0;  // of those, how many have K/V; < known while the sequence is alive
+  int64_t blocks = 0;    // held
 
   int64_t missing() const { return known - computed; }
 

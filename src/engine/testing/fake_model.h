@@ -1,5 +1,6 @@
-// A model without arithmetic: it stores each token and its position in the K/V pages that the block table names, and its
-// logits are a hash of all that it reads back. A wrong block table, position, chunk or recomputation changes the answer.
+// A model without arithmetic: it stores each token and its position in the K/V pages that the block table names, and
+// its logits are a hash of all that it reads back. A wrong block table, position, chunk or recomputation changes the
+// answer.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// A client that writes down what it is told. Checks what every sink is promised: one final Delta a choice, nothing after.
+// A client that writes down what it is told. Checks what every sink is promised: one final Delta a choice, nothing
+// after.
 #pragma once
 
 #include <chrono>

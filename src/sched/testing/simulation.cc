@@ -76,9 +76,8 @@ std::string SchedSimulation::Step() {
     if (Compute(r)) done.push_back(r.sequence);
     SF_CHECK_LE(blocks_used(), blocks_total_);
   }
-  const int64_t running = std::count_if(alive_.begin(), alive_.end(), [](const Simulated& s) {
-    return s.progress.state == SequenceState::kRunning;
-  });
+  const int64_t running = std::count_if(alive_.begin(), alive_.end(),
+                                        [](const Simulated& s) { return s.progress.state == SequenceState::kRunning; });
   SF_CHECK_LE(running, limits_.max_num_seqs);
   part(rows_text.empty() ? "nothing" : rows_text);
   std::sort(done.begin(), done.end());
