@@ -17,63 +17,93 @@ void Grow(std::vector<T>& v, int64_t size) {
   if (static_cast<int64_t>(v.size()) < size) v.resize(static_cast<size_t>(size));
 }
 
-// Nearest even; denormals become zero, as the tile instruction would read them; NaN stays NaN.
-float RoundToBF16(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
-  rounded = magnitude > 0x7f800000u ? (bits & 0xffff0000u) | 0x400000u : rounded;
-  rounded = magnitude < 0x00800000u ? bits & 0x80000000u : rounded;
-  return std::bit_cast<float>(rounded);
+// Four lanes of the baseline instruction set; written as vectors because -O2 leaves such loops scalar.
+using Floats = float __attribute__((vector_size(16)));
+using Words = uint32_t __attribute__((vector_size(16)));
+constexpr int kLanes = 4;
+
+Floats Load(const float* p) {
+  Floats v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+void Store(float* p, Floats v) { std::memcpy(p, &v, sizeof(v)); }
+
+Words Choose(Words mask, Words yes, Words no) { return (mask & yes) | (~mask & no); }
+
+// To bf16, nearest even; denormals become zero, as the tile instruction would read them; NaN stays NaN.
+Floats RoundToBF16(Floats x) {
+  const auto bits = std::bit_cast<Words>(x);
+  const Words magnitude = bits & 0x7fffffffu;
+  Words rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u;
+  rounded = Choose(std::bit_cast<Words>(magnitude > 0x7f800000u), (bits & 0xffff0000u) | 0x400000u, rounded);
+  rounded = Choose(std::bit_cast<Words>(magnitude < 0x00800000u), bits & 0x80000000u, rounded);
+  return std::bit_cast<Floats>(rounded);
 }
 
 // x / scale to the nearest integer, ties to even, |x / scale| <= 128.
-float RoundToCode(float x, float scale) {
+Floats RoundToCode(Floats x, float scale) {
   constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: the sum has no bits below 1
   return (x / scale + kMagic) - kMagic;
 }
 
-// One group of up to 32 values as codes; returns the scale.
-float QuantizeGroup(const float* x, int64_t count, float* codes) {
+// One group of 32 values as codes; returns the scale.
+float QuantizeGroup(const float* x, float* codes) {
   float amax = 0;
   bool finite = true;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int i = 0; i < kBlock; ++i) {
     const float magnitude = std::fabs(x[i]);
     finite = finite && magnitude < INFINITY;
     amax = magnitude > amax ? magnitude : amax;
   }
   const float scale = finite ? amax / 127.0f : std::bit_cast<float>(0x7fc00000u);
-  const bool codable = finite && scale > 0;
-  for (int64_t i = 0; i < count; ++i) codes[i] = codable ? RoundToCode(x[i], scale) : 0.0f;
+  if (!(scale > 0)) {
+    std::memset(codes, 0, kBlock * sizeof(float));
+    return scale;
+  }
+  for (int i = 0; i < kBlock; i += kLanes) Store(codes + i, RoundToCode(Load(x + i), scale));
   return scale;
 }
 
-// e + o of 32 values.
-float SumOfBlock(const float* a) {
-  float e = 0;
-  float o = 0;
-  for (int i = 0; i < kBlock; i += 2) {
-    e += a[i];
-    o += a[i + 1];
+// e + o of each of `count` blocks of 32 values. Two lanes are one block's e and o: two blocks a vector.
+void SumBlocks(const float* a, int64_t count, float* sums) {
+  const auto pair = [](const float* p, const float* q) { return Floats{p[0], p[1], q[0], q[1]}; };
+  for (int64_t b = 0; b < count; b += 2) {
+    const float* p = a + b * kBlock;
+    const float* q = b + 1 < count ? p + kBlock : p;
+    Floats sum = {};
+    for (int i = 0; i < kBlock; i += 2) sum += pair(p + i, q + i);
+    sums[b] = sum[0] + sum[1];
+    if (b + 1 < count) sums[b + 1] = sum[2] + sum[3];
   }
-  return e + o;
+}
+
+void PrepareBlock(const float* x, ActDType act, float* values, float* scale) {
+  switch (act) {
+    case ActDType::kF32:
+      std::memcpy(values, x, kBlock * sizeof(float));
+      break;
+    case ActDType::kBF16:
+      for (int i = 0; i < kBlock; i += kLanes) Store(values + i, RoundToBF16(Load(x + i)));
+      break;
+    case ActDType::kInt8:
+      *scale = QuantizeGroup(x, values);
+      break;
+  }
 }
 
 void PrepareLeaf(const float* x, int64_t length, ActDType act, float* values, float* scales) {
-  switch (act) {
-    case ActDType::kF32:
-      std::memcpy(values, x, static_cast<size_t>(length) * sizeof(float));
-      break;
-    case ActDType::kBF16:
-      for (int64_t k = 0; k < length; ++k) values[k] = RoundToBF16(x[k]);
-      break;
-    case ActDType::kInt8:
-      for (int64_t k = 0; k < length; k += kBlock) {
-        scales[k / kBlock] = QuantizeGroup(x + k, std::min<int64_t>(kBlock, length - k), values + k);
-      }
-      break;
+  for (int64_t k = 0; k < length; k += kBlock) {
+    float* scale = scales == nullptr ? nullptr : scales + k / kBlock;
+    if (length - k >= kBlock) {
+      PrepareBlock(x + k, act, values + k, scale);
+    } else {
+      float padded[kBlock] = {};
+      std::memcpy(padded, x + k, static_cast<size_t>(length - k) * sizeof(float));
+      PrepareBlock(padded, act, values + k, scale);
+    }
   }
-  for (int64_t k = length; k % kBlock != 0; ++k) values[k] = 0;
 }
 
 }  // namespace
@@ -113,7 +143,7 @@ void PrepareRows(const PrepareArgs& args, int64_t begin, int64_t end, Activation
                   scales == nullptr ? nullptr : scales + block);
     }
     float* sums = out->sums32.data() + r * blocks;
-    for (int64_t b = 0; b < blocks; ++b) sums[b] = SumOfBlock(values + b * kBlock);
+    SumBlocks(values, blocks, sums);
     if (out->bf16.empty()) continue;
     // Row r is line r % 16 of the tiles of its sixteen rows.
     uint16_t* tile_row = out->bf16.data() + (r / 16 * blocks * 16 + r % 16) * kBlock;

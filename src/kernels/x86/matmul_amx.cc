@@ -8,7 +8,6 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 
@@ -90,58 +89,50 @@ struct alignas(64) UnpackedBlock {
   float minimum[kPanelColumns];
 };
 
-// Pair I of a block as bf16 pairs. Codes are exact in bf16, so the upper halves of their fp32 forms are all there is.
-template <PackedFormat F>
-struct UnpackToBF16 {
-  template <int I>
-  static SF_INLINE __m512i Pair(const uint8_t* p) {
-    V e, o;
-    Unpack<F>::template Pair<I>(p, &e, &o);
-    return _mm512_ternarylogic_epi32(_mm512_set1_epi32(static_cast<int>(0xffff0000u)), _mm512_castps_si512(o),
-                                     _mm512_srli_epi32(_mm512_castps_si512(e), 16), kSelect);
-  }
-};
+constexpr uint16_t CodeAsBF16(int code) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(code)) >> 16);
+}
 
-template <>
-struct UnpackToBF16<PackedFormat::kF8> {
-  template <int I>
-  static SF_INLINE __m512i Pair(const uint8_t* p) {
-    const __m512i v = Dwords(p + I / 2 * 64);
-    return F8ToBF16(I % 2 == 0 ? _mm512_slli_epi16(v, 8) : v);
-  }
-};
-
-// One shift and one look-up give both halves: the table repeats, so a fifth index bit does no harm.
+// bf16 of four-bit codes; twice, since the look-up reads five index bits.
 template <int kOffset>
-struct UnpackFourToBF16 {
-  template <int I>
-  static SF_INLINE __m512i Pair(const uint8_t* p) {
-    const __m512i v = Dwords(p + I / 4 * 64);
-    alignas(64) static constexpr auto kTable = [] {
-      std::array<uint16_t, 32> table{};
-      for (int i = 0; i < 32; ++i) {
-        table[static_cast<size_t>(i)] =
-            static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(i % 16 - kOffset)) >> 16);
-      }
-      return table;
-    }();
-    return _mm512_permutexvar_epi16(_mm512_srli_epi16(v, I % 4 * 4), _mm512_load_si512(kTable.data()));
+struct FourBitTable {
+  constexpr FourBitTable() {
+    for (int i = 0; i < 32; ++i) words[i] = CodeAsBF16(i % 16 - kOffset);
   }
+  alignas(64) uint16_t words[32] = {};
 };
-template <> struct UnpackToBF16<PackedFormat::kQ4_0> : UnpackFourToBF16<8> {};
-template <> struct UnpackToBF16<PackedFormat::kQ4_1> : UnpackFourToBF16<0> {};
-template <> struct UnpackToBF16<PackedFormat::kQ4_K> : UnpackFourToBF16<0> {};
+template <int kOffset>
+constexpr FourBitTable<kOffset> kFourBitTable;
+
+// Pair I of a quad as bf16 pairs.
+template <PackedFormat F, int I>
+SF_INLINE __m512i PairsAsBF16(const Unpack<F>& weights) {
+  constexpr bool kFourBits = F == PackedFormat::kQ4_0 || F == PackedFormat::kQ4_1 || F == PackedFormat::kQ4_K;
+  if constexpr (F == PackedFormat::kF8) {
+    return weights.template Pairs<I>();
+  } else if constexpr (kFourBits) {
+    // One shift and one look-up give both halves.
+    return _mm512_permutexvar_epi16(_mm512_srli_epi16(Dwords(weights.row), I * 4),
+                                    _mm512_load_si512(kFourBitTable<LayoutOf(F).code_offset>.words));
+  } else {
+    // Codes are exact in bf16, so the upper halves of their fp32 forms are all there is.
+    V e, o;
+    weights.template Pair<I>(&e, &o);
+    return Select(_mm512_set1_epi32(static_cast<int>(0xffff0000u)), _mm512_castps_si512(o),
+                  _mm512_srli_epi32(_mm512_castps_si512(e), 16));
+  }
+}
 
 template <PackedFormat F, int I>
-SF_INLINE void UnpackPairs(const uint8_t* codes, uint8_t* tile) {
-  _mm512_store_si512(tile + I * 64, UnpackToBF16<F>::template Pair<I>(codes));
-  if constexpr (I + 1 < 16) UnpackPairs<F, I + 1>(codes, tile);
+SF_INLINE void UnpackPairs(const Unpack<F>& weights, uint8_t* tile) {
+  _mm512_store_si512(tile + I * 64, PairsAsBF16<F, I>(weights));
+  if constexpr (I + 1 < 4) UnpackPairs<F, I + 1>(weights, tile);
 }
 
 template <PackedFormat F>
 void UnpackBlock(const uint8_t* panel, int64_t block, UnpackedBlock* out) {
   const BlockAt at = FindBlock<F>(panel, block);
-  UnpackPairs<F, 0>(at.codes, out->tile);
+  for (int d = 0; d < 4; ++d) UnpackPairs<F, 0>(Unpack<F>(at.codes, d), out->tile + d * 256);
   Store(out->scale[0], ScaleOf<F>(at, 0));
   if constexpr (LayoutOf(F).group == 16) Store(out->scale[1], ScaleOf<F>(at, 1));
   if constexpr (LayoutOf(F).minima) Store(out->minimum, MinimumOf<F>(at));

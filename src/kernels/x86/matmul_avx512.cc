@@ -18,8 +18,8 @@ namespace {
 #include "kernels/x86/weights_avx512.inc"
 #include "kernels/x86/weights.inc"
 
-constexpr int kVectorRows = 6;      // rows that share one pass over packed weights
-constexpr int kMaxVectorRows = 24;  // more rows unpack to memory
+constexpr int kVectorRows = 8;      // rows that share one pass over packed weights
+constexpr int kMaxVectorRows = 24;   // more rows unpack to memory
 constexpr int kTileRows = 7;        // 7 x 2 x (e, o) accumulators, two weights, one activation: 31 of 32 registers
 constexpr int kTilePanels = 2;
 constexpr int kChunkBlocks = kMatMulChunkBlocks;

@@ -22,7 +22,7 @@ void MatMulPanelsAmx(const PanelRange& range);
 
 // Blocks of 32 k that are unpacked at once when there are many rows: 32 k x 32 columns x 4 bytes each, 70 KiB in all,
 // so that they stay in L2 while every row passes over them.
-inline constexpr int kMatMulChunkBlocks = 16;
+inline constexpr int kMatMulChunkBlocks = 8;
 
 // Enough for any of the entries above.
 size_t MatMulScratchBytes(const MatMulTask& task);
