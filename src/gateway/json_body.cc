@@ -1,5 +1,6 @@
 #include "gateway/json_body.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -8,8 +9,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-// nlohmann's parser and destructor do not recurse, its writer does: the depth is bounded before anything is built.
-bool TooDeep(std::string_view text) {
+// What a text would cost as a tree, told before anything is built: nlohmann's parser does not recurse, but its writer
+// does, and a body of "[{},{},…" takes 30 times its bytes.
+struct Shape {
+  int depth = 0;
+  int64_t containers = 0;
+};
+
+Shape ShapeOf(std::string_view text) {
+  Shape shape;
   int depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -20,12 +28,13 @@ bool TooDeep(std::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > JsonBody::kMaxDepth) return true;
+      ++shape.containers;
+      shape.depth = std::max(shape.depth, ++depth);
     } else if (c == ']' || c == '}') {
       --depth;
     }
   }
-  return false;
+  return shape;
 }
 
 std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -89,8 +98,13 @@ struct JsonBody::Impl {
 JsonBody::~JsonBody() = default;
 
 JsonBody::JsonBody(std::string_view text) : impl_(std::make_unique<Impl>()) {
-  if (TooDeep(text)) {
-    Fail("", "invalid_json", "the body is nested deeper than " + std::to_string(kMaxDepth) + " levels");
+  const Shape shape = ShapeOf(text);
+  if (shape.depth > kDepthMax) {
+    Fail("", "invalid_json", "the body is nested deeper than " + std::to_string(kDepthMax) + " levels");
+    return;
+  }
+  if (shape.containers > kContainersMax) {
+    Fail("", "invalid_json", "the body has more than " + std::to_string(kContainersMax) + " arrays and objects");
     return;
   }
   try {
@@ -345,7 +359,8 @@ std::string ToolCallsJson(const Json& calls) {
     const bool has_text = call.is_object() && call.contains("function") && call["function"].is_object() &&
                           call["function"].contains("arguments") && call["function"]["arguments"].is_string();
     const std::string text = has_text ? call["function"]["arguments"].get<std::string>() : "";
-    if (!has_text || TooDeep(text) || !Json::accept(text) || !Json::parse(text).is_object()) {
+    if (!has_text || ShapeOf(text).depth > JsonBody::kDepthMax || !Json::accept(text) ||
+        !Json::parse(text).is_object()) {
       out += Dump(call);
       continue;
     }

@@ -33,9 +33,10 @@ using PromptInput = std::variant<std::string, std::vector<TokenId>>;
 
 class JsonBody {
  public:
-  // Refuses what is not JSON, not UTF-8 (a lone surrogate's escape included), not an object, or nested deeper than
-  // kMaxDepth. Of equal keys the last one counts, as in Python.
-  static constexpr int kMaxDepth = 100;
+  // Refuses what is not JSON, not UTF-8 (a lone surrogate's escape included), not an object, nested deeper than
+  // kDepthMax, or made of more arrays and objects than kContainersMax. Of equal keys the last one counts, as in Python.
+  static constexpr int kDepthMax = 100;
+  static constexpr int64_t kContainersMax = 1 << 18;  // each takes up to 100 bytes once it is read
   explicit JsonBody(std::string_view text);
   ~JsonBody();
 

@@ -32,7 +32,7 @@ class RawClient {
   void Reset();    // RST
   void ShutdownSend();
 
-  std::chrono::milliseconds timeout{10'000};
+  std::chrono::milliseconds timeout{30'000};
 
  private:
   bool Fill();  // false at end of file, error or timeout
