@@ -141,6 +141,21 @@ void Ops::AddBias(float* x, int64_t x_stride, int64_t rows, int64_t n, const flo
   });
 }
 
+void Ops::Combine(const CombineArgs& a) {
+  const OpsTable& table = impl_->table;
+  Split(impl_->pool, a.rows, a.rows * a.top_k * a.n, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* out = a.out + r * a.n;
+      std::fill_n(out, a.n, 0.0f);
+      for (int64_t i = r * a.top_k; i < (r + 1) * a.top_k; ++i) {
+        float* slot = a.slots + int64_t{a.slot_place[i]} * a.n;
+        if (a.rounding == CombineArgs::Rounding::kBF16) table.round_bf16(slot, a.n);
+        table.add_scaled(out, a.weights[i], slot, a.n);
+      }
+    }
+  });
+}
+
 void Ops::Clamp(float* x, int64_t x_stride, int64_t rows, int64_t n, float limit) {
   Split(impl_->pool, rows, rows * n, 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) impl_->table.clamp(x + r * x_stride, n, limit);

@@ -55,6 +55,18 @@ struct AttentionArgs {
   std::span<const AttentionSequence> sequences;
 };
 
+// How the outputs of a mixture of experts become one row a token.
+struct CombineArgs {
+  float* slots = nullptr;            // [rows * top_k, n] expert outputs in any order; rounded in place if asked
+  const int32_t* slot_place = nullptr;  // [rows, top_k]: where slot s of a row lies in `slots`
+  const float* weights = nullptr;    // [rows, top_k]
+  int64_t rows = 0;
+  int top_k = 0;
+  int64_t n = 0;
+  enum class Rounding : uint8_t { kNone, kBF16 } rounding = Rounding::kNone;  // of each slot, before weighting
+  float* out = nullptr;              // [rows, n]
+};
+
 // Thread rule: one step thread; the work is split over the pool by head and row, never inside a dot product.
 class Ops {
  public:
@@ -75,6 +87,8 @@ class Ops {
   // x += y, and x[r] += bias for each row.
   void Add(float* x, const float* y, int64_t count);
   void AddBias(float* x, int64_t x_stride, int64_t rows, int64_t n, const float* bias);
+  // out[r] = sum over slots s, ascending, of weights[r][s] * slots[slot_place[r][s]]: an fma chain from +0.
+  void Combine(const CombineArgs& args);
   // Clamps to [-limit, limit] (OLMoE's clip_qkv).
   void Clamp(float* x, int64_t x_stride, int64_t rows, int64_t n, float limit);
 

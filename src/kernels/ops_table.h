@@ -18,7 +18,11 @@ struct OpsTable {
   void (*rotate)(float* x, int64_t half, const float* cos, const float* sin);
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
   void (*add)(float* x, const float* y, int64_t n);
+  // x[i] = fma(factor, y[i], x[i]).
+  void (*add_scaled)(float* x, float factor, const float* y, int64_t n);
   void (*clamp)(float* x, int64_t n, float limit);
+  // In place, as to_bf16 rounds.
+  void (*round_bf16)(float* x, int64_t n);
   void (*to_bf16)(const float* x, int64_t n, uint16_t* out);
   // Largest x[i] that is not NaN; -inf if there is none.
   float (*max)(const float* x, int64_t n);

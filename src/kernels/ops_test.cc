@@ -208,6 +208,34 @@ TEST(Elementwise, AgreeOnEveryIsaAndWithTheirDefinition) {
   }
 }
 
+TEST(Combine, AddsSlotsInOrderOnEveryIsa) {
+  constexpr int64_t kRows = 3, kN = 37;
+  constexpr int kTopK = 4;
+  const std::vector<float> slots = Random(kRows * kTopK * kN, 71);
+  const std::vector<float> weights = Random(kRows * kTopK, 72);
+  std::vector<int32_t> place;
+  for (int32_t i = 0; i < kRows * kTopK; ++i) place.push_back((i * 5 + 3) % (kRows * kTopK));
+  for (const auto rounding : {CombineArgs::Rounding::kNone, CombineArgs::Rounding::kBF16}) {
+    std::vector<float> expected(kRows * kN);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t n = 0; n < kN; ++n) {
+        float sum = 0.0f;
+        for (int64_t i = r * kTopK; i < (r + 1) * kTopK; ++i) {
+          const float y = slots[place[i] * kN + n];
+          sum = std::fma(weights[i], rounding == CombineArgs::Rounding::kBF16 ? RoundToBf16(y) : y, sum);
+        }
+        expected[r * kN + n] = sum;
+      }
+    }
+    const auto combined = OnEveryIsa(std::vector<float>(kRows * kN), [&](Ops& ops, std::vector<float>* out) {
+      std::vector<float> copy = slots;
+      ops.Combine({.slots = copy.data(), .slot_place = place.data(), .weights = weights.data(), .rows = kRows,
+                   .top_k = kTopK, .n = kN, .rounding = rounding, .out = out->data()});
+    });
+    EXPECT_EQ(combined, expected);
+  }
+}
+
 TEST(Elementwise, SiluMulCoversTheWholeRangeOfExp) {
   const std::vector<float> ones(100'000, 1.0f);
   std::vector<float> x(100'000);

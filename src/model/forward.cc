@@ -210,29 +210,19 @@ void RunExperts(ForwardContext& c, const LayerWeights& w) {
   c.matmul.Run(s.tasks);
 }
 
-// out[row] = sum over slots, ascending, of weight * expert output: an fma chain from zero. Expert outputs cross ranks in
-// the activation dtype, so they are rounded to it here too.
+// out[row]: slots weighted and added in slot order. Expert outputs cross ranks in the activation dtype, so they are rounded
+// to it here too.
 void CombineExperts(ForwardContext& c, int64_t rows) {
   ForwardScratch& s = c.s;
-  const int top_k = c.config.moe.top_k;
-  const int64_t hidden = c.config.hidden;
-  const bool round = c.act != ActDType::kF32;
-  s.out.resize(rows * hidden);
-  c.pool.ParallelFor(rows, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      float* out = &s.out[r * hidden];
-      std::fill_n(out, hidden, 0.0f);
-      for (int slot = 0; slot < top_k; ++slot) {
-        const int64_t i = r * top_k + slot;
-        const float weight = s.slot_weights[i];
-        const float* y = &s.expert_out[int64_t{s.expert_slots[i]} * hidden];
-        for (int64_t n = 0; n < hidden; ++n) {
-          const float value = round ? BF16ToF32(F32ToBF16(y[n])) : y[n];
-          out[n] = std::fma(weight, value, out[n]);
-        }
-      }
-    }
-  });
+  s.out.resize(rows * c.config.hidden);
+  c.ops.Combine({.slots = s.expert_out.data(),
+                 .slot_place = s.expert_slots.data(),
+                 .weights = s.slot_weights.data(),
+                 .rows = rows,
+                 .top_k = c.config.moe.top_k,
+                 .n = c.config.hidden,
+                 .rounding = c.act == ActDType::kF32 ? CombineArgs::Rounding::kNone : CombineArgs::Rounding::kBF16,
+                 .out = s.out.data()});
 }
 
 // x += experts(norm(x)).

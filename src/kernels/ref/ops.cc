@@ -58,6 +58,14 @@ void Clamp(float* x, int64_t n, float limit) {
   }
 }
 
+void AddScaled(float* x, float factor, const float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = std::fma(factor, y[i], x[i]);
+}
+
+void RoundRowToBf16(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = RoundToBf16(x[i]);
+}
+
 void ToBf16(const float* x, int64_t n, uint16_t* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = Bf16FromFloat(x[i]);
 }
@@ -89,7 +97,9 @@ const OpsTable& ScalarOps() {
       .rotate = Rotate,
       .silu_mul = SiluMul,
       .add = Add,
+      .add_scaled = AddScaled,
       .clamp = Clamp,
+      .round_bf16 = RoundRowToBf16,
       .to_bf16 = ToBf16,
       .max = Max,
       .sum_exp = SumExp,
