@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import random
+import subprocess
 
 import pytest
 import tokenizers
@@ -114,6 +115,19 @@ def test_streams_add_up(name, corpus):
         want = whole["decoded"][:min(ends)[1]] if ends else whole["decoded"]
         assert "".join(answer["deltas"]) == want, row
         assert (answer["stopped"] is not None) == bool(ends)
+
+
+@pytest.mark.parametrize("name", ["llama3", "llama2"])
+@pytest.mark.parametrize("unit", ["word ", "\n", "中文字", "\u0001\u0002", "x1,"])
+def test_long_texts_stay_below_a_gibibyte(name, unit):
+    text = (unit * (8 << 20))[:(8 << 20) // len(unit.encode()) * len(unit)].encode()
+    limited = ["prlimit", f"--as={1 << 30}", tool.binary(), "tokenize", str(packages.folder(name)), "--json"]
+    done = subprocess.run(limited, input=text, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-300:]
+    ids = json.loads(done.stdout)["ids"]
+    sample = unit * 500
+    want = reference(name).encode(sample).ids
+    assert ids[:len(want) - 20] == want[:-20]  # the text goes on where the sample ends
 
 
 def test_text_must_be_utf8(corpus):

@@ -6,6 +6,7 @@ mod clock;
 pub mod ffi;
 mod filters;
 mod gguf;
+mod lean;
 mod pieces;
 mod pymethods;
 mod pyops;

@@ -288,7 +288,7 @@ fn word_piece_cleanup(s: &str) -> String {
 
 /// The inverse of GPT-2's table from bytes to printable characters: printable Latin-1 stands for
 /// itself, the other 68 bytes were given U+0100 and up in order.
-fn byte_level_map() -> impl Fn(char) -> Option<u8> {
+pub fn byte_level_map() -> impl Fn(char) -> Option<u8> {
     let printable = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let moved: Vec<u8> = (0..=255u8).filter(|b| !printable(*b)).collect();
     move |c: char| {

@@ -1,5 +1,6 @@
 //! One loaded tokenizer: text to ids, and the table that turns ids back into bytes.
 
+use crate::lean::Lean;
 use crate::pieces::{self, Pieces, MAX_TOKEN_ID};
 use serde_json::Value as Json;
 use std::sync::OnceLock;
@@ -10,11 +11,14 @@ use tokenizers::{
 
 /// A text that a normalizer would blow up beyond this factor is refused at load.
 const MAX_GROWTH: f64 = 64.0;
+/// The library needs some 100 bytes of memory for each byte of a text.
+const LIBRARY_TEXT_BYTES_MAX: usize = 4 << 20;
 
 pub struct TextTokenizer {
     plain: Tokenizer,
     /// The same with special tokens read as text; made when first asked for.
     literal: OnceLock<Tokenizer>,
+    lean: Option<Lean>,
     prefix: Vec<u32>,
     suffix: Vec<u32>,
     tokens: Vec<Option<String>>,
@@ -47,9 +51,11 @@ impl TextTokenizer {
         suffix: Vec<u32>,
     ) -> Result<Self, String> {
         let pieces = pieces::build(&tokenizer, &tokens)?;
+        let lean = Lean::of(&tokenizer, &tokens);
         Ok(TextTokenizer {
             plain: tokenizer,
             literal: OnceLock::new(),
+            lean,
             prefix,
             suffix,
             tokens,
@@ -65,8 +71,7 @@ impl TextTokenizer {
         self.plain.token_to_id(token)
     }
 
-    /// Ids of `text`. Goes below `Tokenizer::encode`, whose per-token strings and offsets cost over
-    /// 100 bytes a token and are of no use here.
+    /// Ids of `text`.
     pub fn encode(
         &self,
         text: &str,
@@ -74,10 +79,33 @@ impl TextTokenizer {
         parse_special: bool,
         ids: &mut Vec<u32>,
     ) -> Result<(), String> {
-        let tokenizer = if parse_special { &self.plain } else { self.literal() };
         if add_special {
             ids.extend_from_slice(&self.prefix);
         }
+        match &self.lean {
+            Some(lean) => lean.encode(&self.plain, text, parse_special, ids)?,
+            None => self.encode_by_library(text, parse_special, ids)?,
+        }
+        if add_special {
+            ids.extend_from_slice(&self.suffix);
+        }
+        Ok(())
+    }
+
+    /// Goes below `Tokenizer::encode`, whose strings and offsets are of no use here.
+    fn encode_by_library(
+        &self,
+        text: &str,
+        parse_special: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), String> {
+        if text.len() > LIBRARY_TEXT_BYTES_MAX {
+            return Err(format!(
+                "the text has {} bytes; this kind of tokenizer takes {LIBRARY_TEXT_BYTES_MAX}",
+                text.len()
+            ));
+        }
+        let tokenizer = if parse_special { &self.plain } else { self.literal() };
         let mut split = tokenizer
             .get_added_vocabulary()
             .extract_and_normalize(tokenizer.get_normalizer(), text);
@@ -93,9 +121,6 @@ impl TextTokenizer {
                     ids.extend(tokens.iter().map(|t| t.id));
                 }
             }
-        }
-        if add_special {
-            ids.extend_from_slice(&self.suffix);
         }
         Ok(())
     }
