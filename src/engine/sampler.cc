@@ -124,11 +124,9 @@ TokenId Sampler::Draw(std::span<const float> row, float max, const SampleInput& 
 }
 
 double Sampler::WeighAll(std::span<const float> row, const Scale& scale) {
+  ExpScaled(row, scale.max, scale.inverse_temperature, weights_);
   double total = 0;
-  for (int64_t i = 0; i < vocab_; ++i) {
-    weights_[i] = ExpF(scale(row[i]));
-    total += weights_[i];
-  }
+  for (const float w : weights_) total += w;
   return total;
 }
 

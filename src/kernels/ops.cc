@@ -212,6 +212,11 @@ LogSoftmaxStats LogSoftmax(std::span<const float> logits) {
   return {.max = root.max, .log_sum = root.sum == 0 ? 0.0f : LogF(root.sum)};
 }
 
+void ExpScaled(std::span<const float> x, float max, float factor, std::span<float> out) {
+  SF_CHECK_EQ(x.size(), out.size());
+  FastestTable().exp_scaled(x.data(), static_cast<int64_t>(x.size()), max, factor, out.data());
+}
+
 int32_t ArgMax(std::span<const float> logits) {
   const OpsTable& table = FastestTable();
   const auto n = static_cast<int64_t>(logits.size());

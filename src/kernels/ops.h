@@ -116,6 +116,8 @@ struct LogSoftmaxStats {
   float log_sum = 0;  // log of sum exp(logit - max); log p = logit - max - log_sum
 };
 LogSoftmaxStats LogSoftmax(std::span<const float> logits);
+// out[i] = ExpF((x[i] - max) * factor): weights of sampling. out has x's size and may be x.
+void ExpScaled(std::span<const float> x, float max, float factor, std::span<float> out);
 // Index of the largest logit; the lowest index wins ties; NaN is never chosen unless all are NaN (then 0).
 int32_t ArgMax(std::span<const float> logits);
 

@@ -28,6 +28,8 @@ struct OpsTable {
   float (*max)(const float* x, int64_t n);
   // Sum of ExpF(x[i] - max) in lanes i mod 64, merged as in sum_squares.
   float (*sum_exp)(const float* x, int64_t n, float max);
+  // out[i] = ExpF((x[i] - max) * factor); out may be x.
+  void (*exp_scaled)(const float* x, int64_t n, float max, float factor, float* out);
   // First i with x[i] == value; n if there is none.
   int64_t (*find)(const float* x, int64_t n, float value);
 

@@ -319,6 +319,17 @@ TEST(WriteKv, StoresRowsWhereThePagesSay) {
   }
 }
 
+TEST(ExpScaled, EqualsTheScalarFormAlsoInTails) {
+  SetFloatMode();
+  for (const int64_t n : {1, 7, 8, 15, 16, 17, 63, 1000}) {
+    std::vector<float> x = Random(n, 21, 30.0f);
+    x[n / 2] = -kInf;
+    std::vector<float> out(n, -1.0f);
+    ExpScaled(x, 5.0f, 1.7f, out);
+    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(out[i], ExpF((x[i] - 5.0f) * 1.7f)) << n << " " << i;
+  }
+}
+
 TEST(LogSoftmax, FollowsItsTreeAndAgreesWithLongDouble) {
   SetFloatMode();
   for (const int64_t vocab : {1, 2, 63, 64, 65, 129, 1000, 4097, 49'152}) {

@@ -82,6 +82,10 @@ float SumExp(const float* x, int64_t n, float max) {
   return SumOf64Lanes(lane);
 }
 
+void ExpScaled(const float* x, int64_t n, float max, float factor, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = ExpF((x[i] - max) * factor);
+}
+
 int64_t Find(const float* x, int64_t n, float value) {
   int64_t i = 0;
   while (i < n && x[i] != value) ++i;
@@ -103,6 +107,7 @@ const OpsTable& ScalarOps() {
       .to_bf16 = ToBf16,
       .max = Max,
       .sum_exp = SumExp,
+      .exp_scaled = ExpScaled,
       .find = Find,
       .attention_scratch = RefAttentionScratch,
       .attend = RefAttend,

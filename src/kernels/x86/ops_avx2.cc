@@ -39,6 +39,7 @@ const OpsTable& Avx2Ops() {
       .to_bf16 = ToBf16,
       .max = Max,
       .sum_exp = SumExp,
+      .exp_scaled = ExpScaled,
       .find = Find,
       .attention_scratch = Avx2AttentionScratch,
       .attend = Avx2Attend,

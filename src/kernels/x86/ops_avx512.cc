@@ -43,6 +43,7 @@ const OpsTable& Avx512Ops() {
       .to_bf16 = ToBf16,
       .max = Max,
       .sum_exp = SumExp,
+      .exp_scaled = ExpScaled,
       .find = Find,
       .attention_scratch = Avx512AttentionScratch,
       .attend = Avx512Attend,
