@@ -118,7 +118,7 @@ def test_streams_add_up(name, corpus):
 
 
 @pytest.mark.parametrize("name", ["llama3", "llama2"])
-@pytest.mark.parametrize("unit", ["word ", "\n", "中文字", "\u0001\u0002", "x1,"])
+@pytest.mark.parametrize("unit", ["word ", "line\n", "中文字。", "\u0001\u0002", "x1,"])
 def test_long_texts_stay_below_a_gibibyte(name, unit):
     text = (unit * (8 << 20))[:(8 << 20) // len(unit.encode()) * len(unit)].encode()
     limited = ["prlimit", f"--as={1 << 30}", tool.binary(), "tokenize", str(packages.folder(name)), "--json"]
@@ -128,6 +128,12 @@ def test_long_texts_stay_below_a_gibibyte(name, unit):
     sample = unit * 500
     want = reference(name).encode(sample).ids
     assert ids[:len(want) - 20] == want[:-20]  # the text goes on where the sample ends
+
+
+def test_an_endless_word_is_refused():
+    done = tool.run("tokenize", packages.folder("llama2"), "--json", stdin=b" " * (5 << 20), check=False)
+    assert done.returncode in (1, 2)
+    assert "can't be split" in done.stderr.decode()
 
 
 def test_text_must_be_utf8(corpus):
