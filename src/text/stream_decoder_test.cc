@@ -2,11 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "text/testing/vocab_json.h"
+#include "text/testing/fixtures.h"
 
 namespace sixfold {
 namespace {
@@ -112,7 +111,7 @@ TEST_F(ByteStream, LeavesSpecialTokensOutIfAsked) {
 TEST(StreamDecoder, DeltasAddUpToTheDecodedText) {
   std::vector<std::unique_ptr<Tokenizer>> tokenizers;
   for (const char* file : {"tiny_spm_bpe.json", "tiny_spm_unigram.json"}) {
-    tokenizers.push_back(Tokenizer::FromGguf(testing::VocabFromJson(testing::ReadTestJson(file)["vocab"])).value());
+    tokenizers.push_back(Tokenizer::FromGguf(testing::ReadGgufVocab(file)).value());
   }
   tokenizers.push_back(Tokenizer::FromHfFolder("src/text/testdata/tiny_bpe").value());
   for (const char* decoder :

@@ -3,12 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "text/testing/vocab_json.h"
+#include "text/testing/fixtures.h"
 
 namespace sixfold {
 namespace {
@@ -31,13 +30,12 @@ Ids IdsOf(const Tokenizer& tokenizer, std::string_view text, AddSpecial add = Ad
 
 TEST(Tokenizer, GivesTheIdsOfHfWithoutTruncationAndPadding) {
   const auto tokenizer = TinyBpe();
-  const auto rows = testing::ReadTestJson("tiny_bpe_expected.json");
+  const auto rows = testing::ReadTokenizerRows("tiny_bpe_expected.json");
   ASSERT_GT(rows.size(), 50u);
   for (const auto& row : rows) {
-    const std::string text = row["text"];
-    EXPECT_EQ(IdsOf(*tokenizer, text, AddSpecial::kYes), row["ids"].get<Ids>()) << text;
-    EXPECT_EQ(IdsOf(*tokenizer, text), row["plain"].get<Ids>()) << text;
-    EXPECT_EQ(tokenizer->Decode(row["plain"].get<Ids>(), SkipSpecial::kNo), text);
+    EXPECT_EQ(IdsOf(*tokenizer, row.text, AddSpecial::kYes), row.ids) << row.text;
+    EXPECT_EQ(IdsOf(*tokenizer, row.text), row.plain) << row.text;
+    EXPECT_EQ(tokenizer->Decode(row.plain, SkipSpecial::kNo), row.text);
   }
 }
 
@@ -98,14 +96,13 @@ TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
 
 TEST(Tokenizer, ServesSeveralThreads) {
   const auto tokenizer = TinyBpe();
-  const auto rows = testing::ReadTestJson("tiny_bpe_expected.json");
+  const auto rows = testing::ReadTokenizerRows("tiny_bpe_expected.json");
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (const auto& row : rows) {
-        const std::string text = row["text"];
-        EXPECT_EQ(IdsOf(*tokenizer, text), row["plain"].get<Ids>());
-        IdsOf(*tokenizer, text, AddSpecial::kYes, ParseSpecial::kNo);
+        EXPECT_EQ(IdsOf(*tokenizer, row.text), row.plain);
+        IdsOf(*tokenizer, row.text, AddSpecial::kYes, ParseSpecial::kNo);
       }
     });
   }
@@ -114,15 +111,13 @@ TEST(Tokenizer, ServesSeveralThreads) {
 
 TEST(GgufTokenizer, GivesTheIdsOfSentencePiece) {
   for (const char* file : {"tiny_spm_bpe.json", "tiny_spm_unigram.json"}) {
-    const auto data = testing::ReadTestJson(file);
-    auto made = Tokenizer::FromGguf(testing::VocabFromJson(data["vocab"]));
+    const auto rows = testing::ReadTokenizerRows(file);
+    auto made = Tokenizer::FromGguf(testing::ReadGgufVocab(file));
     ASSERT_TRUE(made.ok()) << made.status().ToString();
-    ASSERT_GT(data["rows"].size(), 50u);
-    for (const auto& row : data["rows"]) {
-      const std::string text = row["text"];
-      const Ids ids = row["ids"].get<Ids>();
-      EXPECT_EQ(IdsOf(**made, text), ids) << file << ": " << text;
-      EXPECT_EQ((*made)->Decode(ids, SkipSpecial::kNo), row["decoded"].get<std::string>()) << file << ": " << text;
+    ASSERT_GT(rows.size(), 50u);
+    for (const auto& row : rows) {
+      EXPECT_EQ(IdsOf(**made, row.text), row.ids) << file << ": " << row.text;
+      EXPECT_EQ((*made)->Decode(row.ids, SkipSpecial::kNo), row.decoded) << file << ": " << row.text;
     }
   }
 }

@@ -1,21 +1,32 @@
-// Test vocabularies: the JSON form of GgufVocab that src/text/testdata holds.
-#pragma once
+#include "text/testing/fixtures.h"
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
-#include "text/gguf_vocab.h"
 
 namespace sixfold::testing {
+namespace {
 
-inline nlohmann::json ReadTestJson(const std::string& name) {
-  std::ifstream in("src/text/testdata/" + name);
+nlohmann::json ReadJson(const std::string& file) {
+  std::ifstream in("src/text/testdata/" + file);
   return nlohmann::json::parse(in);
 }
 
-inline GgufVocab VocabFromJson(const nlohmann::json& json) {
+}  // namespace
+
+std::vector<TokenizerRow> ReadTokenizerRows(const std::string& file) {
+  const nlohmann::json json = ReadJson(file);
+  std::vector<TokenizerRow> rows;
+  for (const nlohmann::json& row : json.is_array() ? json : json.at("rows")) {
+    rows.push_back({.text = row.at("text"),
+                    .ids = row.at("ids").get<std::vector<TokenId>>(),
+                    .plain = row.value("plain", std::vector<TokenId>()),
+                    .decoded = row.value("decoded", "")});
+  }
+  return rows;
+}
+
+GgufVocab ReadGgufVocab(const std::string& file) {
+  const nlohmann::json json = ReadJson(file).at("vocab");
   GgufVocab vocab;
   vocab.model = json.at("model");
   vocab.tokens = json.at("tokens").get<std::vector<std::string>>();
@@ -30,8 +41,7 @@ inline GgufVocab VocabFromJson(const nlohmann::json& json) {
   return vocab;
 }
 
-// A byte-level vocabulary of single bytes, the merges given, and special tokens at the end.
-inline GgufVocab ByteVocab(const std::string& pre, const std::vector<std::string>& merges,
+GgufVocab ByteVocab(const std::string& pre, const std::vector<std::string>& merges,
                            const std::vector<std::string>& specials) {
   GgufVocab vocab;
   vocab.model = "gpt2";
