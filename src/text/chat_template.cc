@@ -20,13 +20,14 @@ Result<std::string> RenderChatTemplate(std::string_view source, std::string_view
   const auto add = [&](std::string_view name, std::string_view value, int32_t kind) {
     variables.push_back({SliceOf(name), SliceOf(value), kind});
   };
-  const auto json_or_null = [](const std::string& json) { return json.empty() ? std::string_view("null") : json; };
-  // Later ones win: a request's own variables replace special tokens, never the messages or tools.
+  // Later ones win: a request's own variables replace special tokens and absent tools, never what is given here.
   for (const auto& [role, text] : options.special_tokens) add(role, text, SIXFOLD_VARIABLE_TEXT);
+  add("tools", "null", SIXFOLD_VARIABLE_JSON);
+  add("documents", "null", SIXFOLD_VARIABLE_JSON);
   if (!options.kwargs_json.empty()) add("chat_template_kwargs", options.kwargs_json, SIXFOLD_VARIABLE_OBJECT);
   add("messages", messages_json, SIXFOLD_VARIABLE_JSON);
-  add("tools", json_or_null(options.tools_json), SIXFOLD_VARIABLE_JSON);
-  add("documents", json_or_null(options.documents_json), SIXFOLD_VARIABLE_JSON);
+  if (!options.tools_json.empty()) add("tools", options.tools_json, SIXFOLD_VARIABLE_JSON);
+  if (!options.documents_json.empty()) add("documents", options.documents_json, SIXFOLD_VARIABLE_JSON);
   add("add_generation_prompt", options.add_generation_prompt ? "true" : "false", SIXFOLD_VARIABLE_JSON);
 
   const sixfold_template_limits limits = {options.steps_max, options.bytes_max, options.time_ms_max};

@@ -42,6 +42,11 @@ TEST(ChatTemplate, TakesVariables) {
             R"(<s>![{"z": 1, "a": 2}]FalseTrue1)");
 }
 
+TEST(ChatTemplate, ToolsMayComeWithTheVariables) {
+  EXPECT_EQ(Render("{{ tools }}", {.kwargs_json = R"({"tools":[1]})"}), "[1]");
+  EXPECT_EQ(Render("{{ tools }}", {.tools_json = "[2]", .kwargs_json = R"({"tools":[1]})"}), "[2]");
+}
+
 TEST(ChatTemplate, FormatsTheTimeGiven) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();

@@ -7,7 +7,7 @@
 //   text_tool stream     MODEL --jsonl      {"ids":[…],"stop":[…]} a line → {"deltas":[…],"stopped":…,"decoded":…}
 //
 // MODEL is an HF folder, or a .json file with the fields of GgufVocab. MESSAGES.json holds a list of messages, or an object
-// with messages, tools, documents, chat_template_kwargs, add_generation_prompt and chat_template (a name, or a text).
+// with messages, tools, documents, add_generation_prompt and any other variables of the template.
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -122,18 +122,19 @@ Status Render(const Command& command, const Tokenizer& tokenizer) {
   options.special_tokens = tokenizer.special_tokens();
   options.now_s = command.now_s;
   options.add_generation_prompt = request.value("add_generation_prompt", false);
-  const auto text_of = [&](const char* key) {
-    return request.contains(key) && !request[key].is_null() ? request[key].dump() : std::string();
+  const auto take = [&](const char* key) {
+    const std::string json = request.contains(key) && !request[key].is_null() ? request[key].dump() : std::string();
+    request.erase(key);
+    return json;
   };
-  options.tools_json = text_of("tools");
-  options.documents_json = text_of("documents");
-  options.kwargs_json = text_of("chat_template_kwargs");
-  const std::string wanted = request.value("chat_template", "");
-  const std::string* found = tokenizer.FindChatTemplate(wanted);
-  if (found == nullptr && wanted.empty()) found = SelectChatTemplate(tokenizer, !options.tools_json.empty());
-  if (found == nullptr && wanted.empty()) return InvalidArgument(command.model + " has no chat template");
-  SF_ASSIGN_OR_RETURN(std::string text,
-                      RenderChatTemplate(found != nullptr ? *found : wanted, request.at("messages").dump(), options));
+  request.erase("add_generation_prompt");
+  const std::string messages = take("messages");
+  options.tools_json = take("tools");
+  options.documents_json = take("documents");
+  if (!request.empty()) options.kwargs_json = request.dump();
+  const std::string* found = SelectChatTemplate(tokenizer, !options.tools_json.empty());
+  if (found == nullptr) return InvalidArgument(command.model + " has no chat template");
+  SF_ASSIGN_OR_RETURN(std::string text, RenderChatTemplate(*found, messages, options));
   std::cout << text;
   return OkStatus();
 }

@@ -48,7 +48,8 @@ def reference(template, request, specials):
 def ours(folder, template, request):
     (folder / "chat_template.jinja").write_text(template, newline="")
     messages = folder / "messages.json"
-    messages.write_text(json.dumps(request))
+    variables = {k: v for k, v in request.items() if k != "chat_template_kwargs"}
+    messages.write_text(json.dumps({**variables, **request.get("chat_template_kwargs", {})}))
     done = tool.run("render", folder, messages, check=False)
     if done.returncode == 0:
         return "text", done.stdout.decode()
