@@ -129,10 +129,11 @@ void ScriptedBackend::Loop() {
     changed_.wait(lock, [this] { return stop_ || !active_.empty(); });
     Step(news);
     calling_sinks_ = true;
+    const bool stopping = stop_;
     lock.unlock();
     for (News& item : news) item.sink(std::move(item.delta));
     news.clear();
-    if (!stop_) std::this_thread::sleep_for(options_.step_time);
+    if (!stopping) std::this_thread::sleep_for(options_.step_time);
     lock.lock();
     calling_sinks_ = false;
     if (active_.empty()) changed_.notify_all();
