@@ -12,9 +12,9 @@ namespace sixfold::apps {
 struct CommandInfo {
   CommandId id = CommandId::kRun;
   std::string_view name;
-  std::string_view summary;   // one line of `sixfold --help`
+  std::string_view summary;  // one line of `sixfold --help`
   ArgumentShape shape;
-  std::string_view about;     // paragraphs of `sixfold NAME --help`, wrapped by hand
+  std::string_view about;     // a paragraph of `sixfold NAME --help`
   std::string_view examples;  // lines that can be pasted
 };
 

@@ -1,13 +1,12 @@
 // sixfold doctor: what this machine gives, and what to do where it gives too little.
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <vector>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "apps/commands.h"
 #include "apps/machine.h"
@@ -61,8 +60,9 @@ Finding HugePages() {
   Finding finding{"huge pages", true, modes.empty() ? "unknown" : modes, ""};
   if (modes.find("[never]") != std::string::npos) {
     finding.good = false;
-    finding.advice = "weights stream at about half speed from 4 KiB pages: "
-                     "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)";
+    finding.advice =
+        "weights stream at about half speed from 4 KiB pages: "
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)";
   }
   return finding;
 }
@@ -92,7 +92,8 @@ Finding AddressSpace() {
   rlimit limit{};
   ::getrlimit(RLIMIT_AS, &limit);
   Finding finding{"address space", limit.rlim_cur == RLIM_INFINITY, "", ""};
-  finding.value = limit.rlim_cur == RLIM_INFINITY ? "unlimited" : "limit " + BytesText(static_cast<double>(limit.rlim_cur));
+  finding.value =
+      limit.rlim_cur == RLIM_INFINITY ? "unlimited" : "limit " + BytesText(static_cast<double>(limit.rlim_cur));
   if (!finding.good) finding.advice = "weights are mapped as a whole: ulimit -v unlimited";
   return finding;
 }
@@ -126,14 +127,23 @@ Finding Port(int64_t port) {
 
 Status RunDoctor(const Options& options) {
   const std::vector<Finding> findings = {
-      Cores(),     Instructions(), Memory(),    HugePages(), Overcommit(), OpenFiles(), AddressSpace(), NumaNodes(),
-      Governor(),  Port(options.Integer("port")),
+      Cores(),
+      Instructions(),
+      Memory(),
+      HugePages(),
+      Overcommit(),
+      OpenFiles(),
+      AddressSpace(),
+      NumaNodes(),
+      Governor(),
+      Port(options.Integer("port")),
       {"libraries", true, SIXFOLD_LIBRARIES, ""},
   };
   if (options.Flag("json")) {
     nlohmann::ordered_json checks = nlohmann::ordered_json::array();
     for (const Finding& finding : findings) {
-      checks.push_back({{"check", finding.name}, {"ok", finding.good}, {"value", finding.value}, {"advice", finding.advice}});
+      checks.push_back(
+          {{"check", finding.name}, {"ok", finding.good}, {"value", finding.value}, {"advice", finding.advice}});
     }
     const nlohmann::ordered_json all = {{"version", SIXFOLD_VERSION}, {"checks", std::move(checks)}};
     return Print(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");

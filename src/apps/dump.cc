@@ -1,7 +1,7 @@
 // sixfold dump: one tensor, dequantised, a slice at a time.
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "apps/commands.h"
 #include "apps/loading.h"
@@ -47,15 +47,16 @@ Status RunDump(const Options& options) {
   if (tensor == nullptr) {
     std::vector<std::string> names;
     for (const TensorInfo& known : store->tensors()) names.push_back(known.name);
-    return NotFound(fmt::format("{} has no tensor '{}'{}; `sixfold inspect` lists all {}", path, ReplaceInvalidUtf8(name),
-                                DidYouMean(name, names, 3), names.size()));
+    return NotFound(fmt::format("{} has no tensor '{}'{}; `sixfold inspect` lists all {}", path,
+                                ReplaceInvalidUtf8(name), DidYouMean(name, names, 3), names.size()));
   }
   SF_ASSIGN_OR_RETURN(const auto output, TensorOutput::Create(output_path, name, tensor->shape));
   SF_RETURN_IF_ERROR(WriteSlices(*store, *tensor, *output));
   SF_RETURN_IF_ERROR(output->Commit());
   const std::string shape = ShapeText(tensor->shape);
   if (options.Flag("json")) {
-    return Print(fmt::format("{{\"dtype\": \"{}\", \"shape\": {}, \"bytes\": {}}}\n", NameOf(tensor->dtype), shape, tensor->bytes));
+    return Print(fmt::format("{{\"dtype\": \"{}\", \"shape\": {}, \"bytes\": {}}}\n", NameOf(tensor->dtype), shape,
+                             tensor->bytes));
   }
   Remark(fmt::format("{}: {} {} as f32", output_path, DescribeTensor(*tensor), shape));
   return OkStatus();

@@ -1,7 +1,7 @@
 // sixfold generate: one prompt, one or more answers, for scripts.
-#include <chrono>
-
 #include <fmt/format.h>
+
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -62,12 +62,14 @@ ordered_json LogprobsJson(const std::vector<SampledToken>& tokens) {
 ordered_json ChoiceJson(const Choice& choice, bool with_logprobs) {
   ordered_json ids = ordered_json::array();
   for (const SampledToken& token : choice.answer.tokens()) ids.push_back(token.token);
-  ordered_json json = {{"token_ids", std::move(ids)}, {"text", choice.answer.text()}, {"finish_reason", FinishName(choice.finish)}};
+  ordered_json json = {
+      {"token_ids", std::move(ids)}, {"text", choice.answer.text()}, {"finish_reason", FinishName(choice.finish)}};
   if (with_logprobs) json["logprobs"] = LogprobsJson(choice.answer.tokens());
   return json;
 }
 
-Status PrintJson(const std::vector<Choice>& choices, const SamplingParams& sampling, size_t prompt_tokens, uint64_t seed) {
+Status PrintJson(const std::vector<Choice>& choices, const SamplingParams& sampling, size_t prompt_tokens,
+                 uint64_t seed) {
   const bool with_logprobs = sampling.logprobs >= 0;
   ordered_json json = ChoiceJson(choices.front(), with_logprobs);
   json["prompt_tokens"] = prompt_tokens;
@@ -82,7 +84,8 @@ Status PrintJson(const std::vector<Choice>& choices, const SamplingParams& sampl
 std::string PlainAnswer(const Choice& choice, bool has_text) {
   if (has_text) return choice.answer.text() + "\n";
   std::string ids;
-  for (const SampledToken& token : choice.answer.tokens()) ids += (ids.empty() ? "" : ",") + std::to_string(token.token);
+  for (const SampledToken& token : choice.answer.tokens())
+    ids += (ids.empty() ? "" : ",") + std::to_string(token.token);
   return ids + "\n";
 }
 
@@ -100,7 +103,8 @@ Status RunGenerate(const Options& options) {
   SF_RETURN_IF_ERROR(ValidateSampling(sampling, vocab));
   SF_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, PromptTokens(options, tokenizer.get(), vocab));
   const size_t prompt_tokens = prompt.size();
-  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
+  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                      Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
 
   std::vector<Choice> choices;
   for (int i = 0; i < sampling.n; ++i) choices.push_back({AnswerText(tokenizer.get(), stop, sampling)});
@@ -125,7 +129,8 @@ Status RunGenerate(const Options& options) {
   std::string text = streams ? "\n" : "";
   for (const Choice& choice : choices) {
     tokens += choice.answer.tokens().size();
-    if (choices.size() > 1) text += fmt::format("--- {} ({})\n", &choice - choices.data() + 1, FinishName(choice.finish));
+    if (choices.size() > 1)
+      text += fmt::format("--- {} ({})\n", &choice - choices.data() + 1, FinishName(choice.finish));
     if (!streams) text += PlainAnswer(choice, tokenizer != nullptr);
   }
   SF_RETURN_IF_ERROR(Print(text));

@@ -1,8 +1,9 @@
-// sixfold inspect: what a model, or any well-formed weight file, holds. Reads headers, the vocabulary, and a sample of each
-// tensor for the fingerprint; JSON goes out piece by piece, so that the largest tensor lists need no memory of their own.
-#include <filesystem>
-
+// sixfold inspect: what a model, or any well-formed weight file, holds. Reads headers, the vocabulary, and a sample of
+// each tensor for the fingerprint; JSON goes out piece by piece, so that the largest tensor lists need no memory of
+// their own.
 #include <fmt/format.h>
+
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -33,7 +34,9 @@ struct Findings {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-std::string Dump(const ordered_json& value) { return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
+std::string Dump(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
 
 int64_t KvBytesPerToken(const ModelConfig& config) {
   const int64_t element = config.file_dtype == DType::kF32 ? 4 : 2;
@@ -54,8 +57,10 @@ Status ReadConfig(Findings* findings) {
     return OkStatus();
   }
   Result<ModelConfig> config = ConfigFor(*findings->store, findings->path);
-  if (config.ok()) findings->config = *std::move(config);
-  else findings->not_a_model = config.status().message();
+  if (config.ok())
+    findings->config = *std::move(config);
+  else
+    findings->not_a_model = config.status().message();
   return OkStatus();
 }
 
@@ -77,11 +82,21 @@ ordered_json ConfigJson(const ModelConfig& c) {
     sparse += layer.sparse ? 1 : 0;
     windowed += layer.window > 0 ? 1 : 0;
   }
-  ordered_json json = {{"architecture", c.architecture}, {"family", c.family}, {"layers", c.layers.size()},
-                       {"hidden", c.hidden}, {"intermediate", c.intermediate}, {"vocab", c.vocab}, {"heads", c.heads},
-                       {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"max_positions", c.max_positions},
-                       {"tied_embeddings", c.tied_embeddings}, {"rope_theta", c.rope.theta},
-                       {"rope_factor", c.rope.factor}, {"windowed_layers", windowed}, {"sparse_layers", sparse}};
+  ordered_json json = {{"architecture", c.architecture},
+                       {"family", c.family},
+                       {"layers", c.layers.size()},
+                       {"hidden", c.hidden},
+                       {"intermediate", c.intermediate},
+                       {"vocab", c.vocab},
+                       {"heads", c.heads},
+                       {"kv_heads", c.kv_heads},
+                       {"head_dim", c.head_dim},
+                       {"max_positions", c.max_positions},
+                       {"tied_embeddings", c.tied_embeddings},
+                       {"rope_theta", c.rope.theta},
+                       {"rope_factor", c.rope.factor},
+                       {"windowed_layers", windowed},
+                       {"sparse_layers", sparse}};
   if (c.moe.experts > 0) {
     json["experts"] = c.moe.experts;
     json["experts_per_token"] = c.moe.top_k;
@@ -159,7 +174,8 @@ Status PrintJson(const Findings& findings) {
   JsonList metadata(&out, "metadata");
   if (const GgufMetadata* gguf = store.gguf()) {
     for (const GgufEntry& entry : gguf->entries()) {
-      SF_RETURN_IF_ERROR(metadata.Add({{"key", entry.key}, {"type", gguf->TypeName(entry.key).value_or("")},
+      SF_RETURN_IF_ERROR(metadata.Add({{"key", entry.key},
+                                       {"type", gguf->TypeName(entry.key).value_or("")},
                                        {"value", gguf->Describe(entry, 200)}}));
     }
   }
@@ -169,8 +185,11 @@ Status PrintJson(const Findings& findings) {
   metadata.End();
   JsonList tensors(&out, "tensors");
   for (const TensorInfo& tensor : store.tensors()) {
-    SF_RETURN_IF_ERROR(tensors.Add({{"name", tensor.name}, {"dtype", NameOf(tensor.dtype)}, {"shape", tensor.shape},
-                                    {"bytes", tensor.bytes}, {"kind", KindOf(tensor.name)}}));
+    SF_RETURN_IF_ERROR(tensors.Add({{"name", tensor.name},
+                                    {"dtype", NameOf(tensor.dtype)},
+                                    {"shape", tensor.shape},
+                                    {"bytes", tensor.bytes},
+                                    {"kind", KindOf(tensor.name)}}));
   }
   tensors.End();
   return Print(out + "}\n");
@@ -204,7 +223,8 @@ std::string ConfigText(const ModelConfig& c) {
     windowed += layer.window > 0 ? 1 : 0;
     window = std::max(window, layer.window);
   }
-  if (windowed > 0) text += Line("window", fmt::format("{} tokens in {} of {} layers", window, windowed, c.layers.size()));
+  if (windowed > 0)
+    text += Line("window", fmt::format("{} tokens in {} of {} layers", window, windowed, c.layers.size()));
   text += Line("rotation", RopeText(c.rope));
   text += Line("context", CountText(c.max_positions) + " tokens");
   const int64_t kv = KvBytesPerToken(c);
@@ -222,15 +242,17 @@ std::string VocabularyText(const Tokenizer& tokenizer, const std::string* chat_t
   std::string text = Line("vocabulary", CountText(tokenizer.vocab_size()) + " tokens" + special);
   const std::string chat = chat_template == nullptr
                                ? "none"
-                               : fmt::format("{} characters; `sixfold render` shows what it makes", CountText(static_cast<int64_t>(chat_template->size())));
+                               : fmt::format("{} characters; `sixfold render` shows what it makes",
+                                             CountText(static_cast<int64_t>(chat_template->size())));
   return text + Line("chat template", chat);
 }
 
 std::string TalliesText(std::string_view label, const std::map<std::string, Tally>& tallies) {
   std::string text;
   for (const auto& [name, tally] : tallies) {
-    text += Line(text.empty() ? label : "", fmt::format("{:<12} {:>10}  {:>6} tensor{}", name, BytesText(static_cast<double>(tally.bytes)),
-                                                        CountText(tally.tensors), tally.tensors == 1 ? "" : "s"));
+    text += Line(text.empty() ? label : "",
+                 fmt::format("{:<12} {:>10}  {:>6} tensor{}", name, BytesText(static_cast<double>(tally.bytes)),
+                             CountText(tally.tensors), tally.tensors == 1 ? "" : "s"));
   }
   return text;
 }
@@ -240,7 +262,8 @@ std::string TensorsText(const WeightStore& store) {
   std::string text = "\ntensors\n";
   for (const TensorPattern& pattern : FoldLayers(store.tensors(), kPatternsMax, &left_out)) {
     const std::string times = pattern.count > 1 ? fmt::format("{} x", pattern.count) : "";
-    text += fmt::format("  {:>6} {:<52} {:<8} {}\n", times, pattern.name, NameOf(pattern.dtype), ShapeText(pattern.shape));
+    text +=
+        fmt::format("  {:>6} {:<52} {:<8} {}\n", times, pattern.name, NameOf(pattern.dtype), ShapeText(pattern.shape));
   }
   if (left_out > 0) text += fmt::format("  and {} more; --json lists all\n", CountText(left_out));
   return text;
@@ -250,11 +273,16 @@ Status PrintText(const Findings& findings) {
   const WeightStore& store = *findings.store;
   const TensorSummary& summary = findings.summary;
   const char* format = store.format() == WeightStore::Format::kGguf ? "GGUF" : "safetensors";
-  std::string text = Line("file", fmt::format("{} ({}, {})", findings.path, format, BytesText(static_cast<double>(store.file_bytes()))));
-  if (findings.config) text += ConfigText(*findings.config);
-  else text += Line("model", "none that can be run: " + findings.not_a_model);
-  if (findings.tokenizer) text += VocabularyText(*findings.tokenizer, SelectChatTemplate(*findings.tokenizer, false));
-  else text += Line("vocabulary", "none");
+  std::string text = Line(
+      "file", fmt::format("{} ({}, {})", findings.path, format, BytesText(static_cast<double>(store.file_bytes()))));
+  if (findings.config)
+    text += ConfigText(*findings.config);
+  else
+    text += Line("model", "none that can be run: " + findings.not_a_model);
+  if (findings.tokenizer)
+    text += VocabularyText(*findings.tokenizer, SelectChatTemplate(*findings.tokenizer, false));
+  else
+    text += Line("vocabulary", "none");
   text += Line("parameters", CountText(summary.total.elements));
   text += TalliesText("by kind", summary.by_kind) + TalliesText("by type", summary.by_dtype);
   text += Line("fingerprint", fmt::format("{:016x} (of the weights)", store.Fingerprint()));

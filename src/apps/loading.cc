@@ -1,13 +1,12 @@
 #include "apps/loading.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-
-#include <fmt/format.h>
 
 #include "apps/machine.h"
 #include "apps/output.h"
@@ -76,8 +75,9 @@ Result<std::string> FindModel(const Options& options) {
   for (const fs::path& place : DefaultModelPlaces()) {
     if (fs::exists(place, error)) return place.string();
   }
-  return InvalidArgument("no MODEL is named and the default model is not here; `make run` in the source tree fetches "
-                         "it to build/models (98 MB), or name a folder or a .gguf file");
+  return InvalidArgument(
+      "no MODEL is named and the default model is not here; `make run` in the source tree fetches "
+      "it to build/models (98 MB), or name a folder or a .gguf file");
 }
 
 std::string ModelName(const std::string& path) {
@@ -88,7 +88,8 @@ std::string ModelName(const std::string& path) {
     clean = fs::canonical(path, error);
   }
   const std::string extension = clean.extension().string();
-  const std::string name = (extension == ".gguf" || extension == ".safetensors" ? clean.stem() : clean.filename()).string();
+  const std::string name =
+      (extension == ".gguf" || extension == ".safetensors" ? clean.stem() : clean.filename()).string();
   return name.empty() ? "model" : name;
 }
 
@@ -113,7 +114,8 @@ Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const Mod
   return out;
 }
 
-Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer) {
+Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer,
+                              const std::function<void()>& while_loading) {
   const auto start = std::chrono::steady_clock::now();
   LoadedModel loaded;
   SF_ASSIGN_OR_RETURN(loaded.path, FindModel(options));
@@ -137,7 +139,10 @@ Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer
   const bool quiet = options.Flag("quiet");
   {
     Progress progress("loading " + loaded.name, quiet ? Progress::Mode::kQuiet : Progress::Mode::kShown);
-    model_options.on_progress = [&](double done) { progress.Update(done); };
+    model_options.on_progress = [&](double done) {
+      progress.Update(done);
+      if (while_loading) while_loading();
+    };
     SF_ASSIGN_OR_RETURN(loaded.model, Model::Load(std::move(store), config, model_options));
   }
   if (!quiet) {

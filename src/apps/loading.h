@@ -1,6 +1,7 @@
 // From MODEL and the options to what a command works on.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,7 +13,7 @@
 namespace sixfold {
 class Tokenizer;
 class WeightStore;
-}
+}  // namespace sixfold
 
 namespace sixfold::apps {
 
@@ -35,9 +36,11 @@ struct LoadedModel {
 };
 
 // Opens, checks the memory, loads; progress and one line of summary on stderr unless --quiet. kOutOfMemory when the
-// weights do not fit into what is free: better said now than by the kernel's killer later. tokenizer: the one in use, null
-// for none; its end-of-sequence tokens join those of the config.
-Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer);
+// weights do not fit into what is free: better said now than by the kernel's killer later. tokenizer: the one in use,
+// null for none; its end-of-sequence tokens join those of the config. while_loading: called now and then in the
+// caller's thread; may be empty.
+Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer,
+                              const std::function<void()>& while_loading = {});
 
 // kInvalidArgument naming the flag when a token is no row of the vocabulary.
 Status CheckTokens(const std::vector<int64_t>& tokens, int64_t vocab, const char* flag);

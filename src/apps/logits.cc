@@ -1,7 +1,7 @@
 // sixfold logits: the logits of given tokens, for comparing with any other engine.
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "apps/commands.h"
 #include "apps/loading.h"
@@ -25,7 +25,8 @@ Status RunLogits(const Options& options) {
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t chunk = std::min(options.Integer("max-num-batched-tokens"), count);
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Prefill> prefill, Prefill::Create(model, count, chunk));
-  SF_ASSIGN_OR_RETURN(const auto output, TensorOutput::Create(output_path, "logits", std::vector<int64_t>{count, vocab}));
+  SF_ASSIGN_OR_RETURN(const auto output,
+                      TensorOutput::Create(output_path, "logits", std::vector<int64_t>{count, vocab}));
   Progress progress("prefill", options.Flag("quiet") ? Progress::Mode::kQuiet : Progress::Mode::kShown);
   SF_RETURN_IF_ERROR(prefill->Run(tokens, 0, [&](int64_t first, std::span<const float> logits) {
     progress.Update(static_cast<double>(first) / static_cast<double>(count));
@@ -33,7 +34,8 @@ Status RunLogits(const Options& options) {
   }));
   SF_RETURN_IF_ERROR(output->Commit());
   if (options.Flag("json")) {
-    return Print(fmt::format("{{\"tokens\": {}, \"vocab\": {}, \"fingerprint\": \"{}\"}}\n", count, vocab, model.fingerprint()));
+    return Print(
+        fmt::format("{{\"tokens\": {}, \"vocab\": {}, \"fingerprint\": \"{}\"}}\n", count, vocab, model.fingerprint()));
   }
   if (!options.Flag("quiet")) Remark(fmt::format("{}: logits f32 [{}, {}]", output_path, count, vocab));
   return OkStatus();

@@ -83,7 +83,8 @@ Status CheckPort(const std::string& host, uint16_t port) {
   if (error == 0 && ::listen(fd, 1) != 0) error = errno;
   ::close(fd);
   if (error == 0) return OkStatus();
-  return {StatusCode::kUnavailable, "cannot listen on " + host + ":" + std::to_string(port) + ": " + std::strerror(error) +
+  return {StatusCode::kUnavailable, "cannot listen on " + host + ":" + std::to_string(port) + ": " +
+                                        std::strerror(error) +
                                         "; choose another port with --port, or --port 0 for any free one"};
 }
 

@@ -57,8 +57,7 @@ std::string CommandHelp(const CommandInfo& command) {
   std::string usage = "usage: sixfold " + std::string(command.name);
   if (!command.shape.text.empty()) usage += " " + std::string(command.shape.text);
   return usage + " [OPTION…]\n\nsixfold " + std::string(command.name) + ": " + std::string(command.summary) + ".\n" +
-         std::string(command.about) + "\n\nExamples:\n" + std::string(command.examples) + "\n" +
-         OptionHelp(command.id);
+         Wrapped(command.about) + "\nExamples:\n" + std::string(command.examples) + "\n" + OptionHelp(command.id);
 }
 
 std::vector<std::string> Environment() {
@@ -117,9 +116,7 @@ int Main(const std::vector<std::string>& arguments) {
                                          "'" + DidYouMean(name, names) + "; see sixfold --help"));
 }
 
-void Say(const char* text) {
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
-}
+void Say(const char* text) { [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text)); }
 
 // An exception that no one caught, in whatever thread.
 [[noreturn]] void OnTerminate() {

@@ -23,7 +23,8 @@ int EditDistance(std::string_view a, std::string_view b) {
     row[0] = static_cast<int>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
       row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], two_back[j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], two_back[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -35,7 +36,8 @@ std::vector<std::string> NearestNames(std::string_view name, std::span<const std
     const size_t longer = std::max(name.size(), candidate.size());
     const bool contained = name.size() >= 3 && candidate.find(name) != std::string::npos;
     const int distance = contained ? 1 : EditDistance(name, candidate);
-    if (distance <= static_cast<int>(longer / 3 + 1) && distance < static_cast<int>(longer)) ranked.emplace_back(distance, &candidate);
+    if (distance <= static_cast<int>(longer / 3 + 1) && distance < static_cast<int>(longer))
+      ranked.emplace_back(distance, &candidate);
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> names;

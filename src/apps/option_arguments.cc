@@ -1,8 +1,7 @@
 // The command line. CLI11 takes the words apart; the table says what they may be.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
-
-#include <CLI/CLI.hpp>
 
 #include "apps/nearest.h"
 #include "apps/option_sources.h"
@@ -17,9 +16,7 @@ std::string DashesToName(std::string_view word) {
 }
 
 // "--context-length", "-c".
-std::string Dashed(std::string_view alias) {
-  return alias[0] == '-' ? std::string(alias) : "--" + std::string(alias);
-}
+std::string Dashed(std::string_view alias) { return alias[0] == '-' ? std::string(alias) : "--" + std::string(alias); }
 
 Status UnknownFlag(CommandId command, const std::string& flag, const OptionSpec* elsewhere) {
   if (elsewhere != nullptr) {
@@ -137,8 +134,10 @@ Result<ParsedArguments> ParseArguments(CommandId command, const std::vector<std:
     }
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
     app.parse(words);
-    if (help->count() > 0) parsed.action = Action::kHelp;
-    else if (print_config->count() > 0) parsed.action = Action::kPrintConfig;
+    if (help->count() > 0)
+      parsed.action = Action::kHelp;
+    else if (print_config->count() > 0)
+      parsed.action = Action::kPrintConfig;
     parsed.positionals = std::move(positionals);
     for (const auto& [spec, option] : added) {
       if (option->count() == 0) continue;

@@ -68,8 +68,8 @@ class FileReader {
       if (!text) return InvalidArgument(place + ": " + std::string(spec->name) + " takes one plain value");
       values.push_back(*text);
     }
-    const auto same = std::find_if(settings_.begin(), settings_.end(),
-                                   [&](const RawSetting& other) { return other.spec == spec; });
+    const auto same =
+        std::find_if(settings_.begin(), settings_.end(), [&](const RawSetting& other) { return other.spec == spec; });
     RawSetting setting{spec, std::move(values), {Origin::Kind::kFile, place}};
     if (same == settings_.end()) {
       settings_.push_back(std::move(setting));

@@ -80,15 +80,15 @@ std::string_view GroupTitle(OptionGroup group) {
 }
 
 // The words of `text` behind `out`, whose last line has `column` characters, wrapped at kColumns.
-void AppendWrapped(std::string_view text, size_t column, std::string* out) {
+void AppendWrapped(std::string_view text, size_t column, size_t indent, std::string* out) {
   size_t begin = 0;
   while (begin < text.size()) {
     const size_t end = std::min(text.find(' ', begin), text.size());
     const std::string_view word = text.substr(begin, end - begin);
     if (column + word.size() > kColumns) {
       if (out->back() == ' ') out->pop_back();
-      *out += "\n" + std::string(kHelpIndent, ' ');
-      column = kHelpIndent;
+      *out += "\n" + std::string(indent, ' ');
+      column = indent;
     }
     *out += word;
     *out += ' ';
@@ -102,8 +102,10 @@ void AppendWrapped(std::string_view text, size_t column, std::string* out) {
 void AppendOption(const OptionSpec& spec, std::string* out) {
   std::string names, longer;
   for (const std::string_view alias : spec.aliases) {
-    if (alias.size() == 2) names += std::string(alias) + ", ";
-    else longer += (longer.empty() ? "" : ", ") + (alias[0] == '-' ? std::string(alias) : "--" + std::string(alias));
+    if (alias.size() == 2)
+      names += std::string(alias) + ", ";
+    else
+      longer += (longer.empty() ? "" : ", ") + (alias[0] == '-' ? std::string(alias) : "--" + std::string(alias));
   }
   std::string line = "  " + names + "--" + std::string(spec.name);
   if (!spec.metavar.empty()) line += " " + std::string(spec.metavar);
@@ -119,7 +121,7 @@ void AppendOption(const OptionSpec& spec, std::string* out) {
     help += " [default: " + std::string(spec.fallback) + "]";
   }
   if (!longer.empty()) help += " (also " + longer + ")";
-  AppendWrapped(help, kHelpIndent, out);
+  AppendWrapped(help, kHelpIndent, kHelpIndent, out);
 }
 
 }  // namespace
@@ -141,6 +143,12 @@ std::string PrintConfig(const Options& options, std::string_view command_name) {
     line += std::string(line.size() < 39 ? 39 - line.size() : 1, ' ') + " # " + OriginText(spec, setting);
     out += line + "\n";
   }
+  return out;
+}
+
+std::string Wrapped(std::string_view text) {
+  std::string out;
+  AppendWrapped(text, 0, 0, &out);
   return out;
 }
 

@@ -70,7 +70,8 @@ Result<std::vector<RawSetting>> ParseEnvironment(const std::vector<std::string>&
     const std::string name = entry.substr(0, equals);
     if (name.rfind(kPrefix, 0) != 0 || name.rfind(kTestPrefix, 0) == 0 || equals == std::string::npos) continue;
     if (equals + 1 == entry.size()) continue;  // set to nothing is not set
-    if (std::find(std::begin(kScriptVariables), std::end(kScriptVariables), name) != std::end(kScriptVariables)) continue;
+    if (std::find(std::begin(kScriptVariables), std::end(kScriptVariables), name) != std::end(kScriptVariables))
+      continue;
     std::string option;
     for (const char c : name.substr(kPrefix.size())) {
       option += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -127,8 +128,7 @@ class OptionResolver {
 
   Status Place(const ArgumentShape& shape, ParsedArguments& arguments) {
     std::vector<std::string>& positionals = arguments.positionals;
-    const bool model_by_flag =
-        !shape.takes_model || options_.Get("model").origin.kind == Origin::Kind::kFlag;
+    const bool model_by_flag = !shape.takes_model || options_.Get("model").origin.kind == Origin::Kind::kFlag;
     if (!model_by_flag && static_cast<int>(positionals.size()) > shape.min) {
       options_.settings_.find("model")->second = {{positionals.front()}, {Origin::Kind::kFlag, "argument MODEL"}};
       positionals.erase(positionals.begin());

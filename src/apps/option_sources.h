@@ -17,7 +17,7 @@ struct RawSetting {
 
 struct ParsedArguments {
   Action action = Action::kRunCommand;
-  std::vector<RawSetting> settings;   // at most one an option: the last one wins, kTexts gather
+  std::vector<RawSetting> settings;  // at most one an option: the last one wins, kTexts gather
   std::vector<std::string> positionals;
 };
 

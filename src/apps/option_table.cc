@@ -76,7 +76,8 @@ std::vector<OptionSpec> ArithmeticOptions() {
        .help = "arithmetic of activations: auto, f32, bf16 or int8; int8 is used only when asked for"},
       {.name = "numerics", .type = kChoice, .group = group, .commands = kForward, .metavar = "MODE",
        .fallback = "reproducible", .choices = {"reproducible", "fast"},
-       .help = "reproducible: the bits of a logit depend on weights, prompt and seed alone; fast: sums may be regrouped"},
+       .help = "reproducible: the bits of a logit depend on weights, prompt and seed alone; "
+               "fast: sums may be regrouped"},
       {.name = "isa", .type = kChoice, .group = group, .commands = kForward, .metavar = "ISA", .fallback = "auto",
        .auto_means = "the widest that this machine has", .choices = {"auto", "scalar", "avx2", "avx512", "amx"},
        .help = "instructions to compute with: auto, scalar, avx2, avx512 or amx; all give the same bits"},

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "apps/options.h"
 #include "apps/nearest.h"
+#include "apps/options.h"
 #include "base/check.h"
 
 namespace sixfold::apps {
@@ -144,9 +144,7 @@ const Setting& Options::Typed(std::string_view name, std::initializer_list<Optio
   return Get(name);
 }
 
-bool Options::Flag(std::string_view name) const {
-  return Typed(name, {OptionType::kFlag}).values.front() == "true";
-}
+bool Options::Flag(std::string_view name) const { return Typed(name, {OptionType::kFlag}).values.front() == "true"; }
 
 const std::string& Options::Text(std::string_view name) const {
   return Typed(name, {OptionType::kText, OptionType::kChoice}).values.front();

@@ -20,20 +20,32 @@
 namespace sixfold::apps {
 
 enum class CommandId : uint8_t {
-  kRun, kServe, kInspect, kDoctor, kGenerate, kLogits, kTokenize, kDetokenize, kRender, kDump, kPerplexity,
+  kRun,
+  kServe,
+  kInspect,
+  kDoctor,
+  kGenerate,
+  kLogits,
+  kTokenize,
+  kDetokenize,
+  kRender,
+  kDump,
+  kPerplexity,
 };
 inline constexpr int kCommandCount = 11;
 
 // A set of commands, one bit each.
 using CommandSet = uint32_t;
 template <typename... Ids>
-constexpr CommandSet Commands(Ids... ids) { return ((CommandSet{1} << static_cast<int>(ids)) | ...); }
+constexpr CommandSet Commands(Ids... ids) {
+  return ((CommandSet{1} << static_cast<int>(ids)) | ...);
+}
 
 enum class OptionType : uint8_t {
-  kFlag,      // --x, --no-x; true or false elsewhere
-  kInteger,   // also 4k = 4,000 and 4K = 4,096
+  kFlag,     // --x, --no-x; true or false elsewhere
+  kInteger,  // also 4k = 4,000 and 4K = 4,096
   kReal,
-  kBytes,     // 512M, 4GiB, plain bytes
+  kBytes,  // 512M, 4GiB, plain bytes
   kChoice,
   kText,
   kTexts,     // may be given several times
@@ -46,18 +58,18 @@ enum class OptionGroup : uint8_t { kCommand, kModel, kArithmetic, kEngine, kServ
 // meaning `auto_means` tells.
 struct OptionSpec {
   std::string_view name;
-  std::vector<std::string_view> aliases;     // "context-length"; with its dash if it has one only: "-c", "-np"
+  std::vector<std::string_view> aliases;  // "context-length"; with its dash if it has one only: "-c", "-np"
   OptionType type = OptionType::kText;
   OptionGroup group = OptionGroup::kCommand;
   CommandSet commands = 0;
   std::string_view metavar;
   std::string_view fallback;
   std::string_view auto_means;
-  double min = 0, max = 0;                   // of kInteger, kReal, kBytes and each of kIntegers
+  double min = 0, max = 0;  // of kInteger, kReal, kBytes and each of kIntegers
   bool power_of_two = false;
-  std::vector<std::string_view> choices;     // "f32", or "float32=f32" for another spelling
+  std::vector<std::string_view> choices;  // "f32", or "float32=f32" for another spelling
   std::string_view help;
-  bool secret = false;                       // its value is never printed
+  bool secret = false;  // its value is never printed
 };
 
 std::span<const OptionSpec> OptionTable();
@@ -128,15 +140,18 @@ struct Resolved {
   Options options;
 };
 
-// Errors are kInvalidArgument: an unknown flag, key or SIXFOLD_ variable (with the nearest name; those of the repository's
-// own scripts, SIXFOLD_TEST_… and SIXFOLD_BIN, are passed over), a value of the wrong type or out of range (with the range), too few or too many arguments.
+// Errors are kInvalidArgument: an unknown flag, key or SIXFOLD_ variable (with the nearest name; those of this
+// repository's own scripts, SIXFOLD_TEST_… and SIXFOLD_BIN, are passed over), a value of the wrong type or out of
+// range (with the range), too few or too many arguments.
 Result<Resolved> ResolveOptions(CommandId command, const ArgumentShape& shape, const OptionSources& sources);
 
-// The value in its canonical text ("float32" → "f32", "4GiB" → "4294967296"), or why it is none: "expected …, got …".
+// The value in its canonical text ("float32" → "f32", "4GiB" → "4294967296"), or why it is none: "expected …, got …"
 Result<std::string> CanonicalValue(const OptionSpec& spec, std::string_view text);
 
 // Valid TOML that gives these settings again, each with its origin in a comment.
 std::string PrintConfig(const Options& options, std::string_view command_name);
+// `text` with a line break wherever a word would go beyond 100 columns.
+std::string Wrapped(std::string_view text);
 // The options of a command, grouped, for --help; lines of at most 100 columns.
 std::string OptionHelp(CommandId command);
 

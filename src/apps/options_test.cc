@@ -1,10 +1,10 @@
 #include "apps/options.h"
 
-#include <algorithm>
-#include <set>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
 
 #include "apps/commands.h"
 #include "apps/nearest.h"
@@ -46,8 +46,8 @@ TEST(OptionTable, EverySpellingIsUniqueAndEveryDefaultIsAValue) {
     EXPECT_NE(spec.commands, 0u) << spec.name;
     EXPECT_EQ(spec.type == OptionType::kFlag, spec.metavar.empty()) << spec.name;
     EXPECT_EQ(spec.fallback == "auto", !spec.auto_means.empty()) << spec.name;
-    const bool may_be_unset = spec.type == OptionType::kText || spec.type == OptionType::kTexts ||
-                              spec.type == OptionType::kIntegers;
+    const bool may_be_unset =
+        spec.type == OptionType::kText || spec.type == OptionType::kTexts || spec.type == OptionType::kIntegers;
     if (spec.fallback.empty()) {
       EXPECT_TRUE(may_be_unset) << spec.name;
     } else {
@@ -90,7 +90,8 @@ TEST(Options, AliasesAndUnderscoresWorkInAllThreeSources) {
   EXPECT_EQ(Resolve({.arguments = {"-np", "5", "-t2"}})->options.Integer("max-num-seqs"), 5);
   EXPECT_EQ(Resolve({.environment = {"SIXFOLD_MAX_RUNNING_REQUESTS=6"}})->options.Integer("max-num-seqs"), 6);
   EXPECT_EQ(Resolve({.arguments = {"--config=c.toml"}, .file = "chunked_prefill_size = 8"})
-                ->options.Integer("max-num-batched-tokens"), 8);
+                ->options.Integer("max-num-batched-tokens"),
+            8);
 }
 
 TEST(Options, ValuesAreReadInTheirUnits) {
@@ -110,8 +111,8 @@ TEST(Options, ValuesAreReadInTheirUnits) {
 
 TEST(Options, ListsAndFlagsAndOddValues) {
   const Given given{.command = CommandId::kGenerate,
-                    .arguments = {"m", "--prompt", "--not-a-flag", "--stop", "a", "--stop=", "--prompt-tokens", "1, 2,3",
-                                  "--ignore-eos", "--top-k", "-1", "--no-json"}};
+                    .arguments = {"m", "--prompt", "--not-a-flag", "--stop", "a", "--stop=", "--prompt-tokens",
+                                  "1, 2,3", "--ignore-eos", "--top-k", "-1", "--no-json"}};
   const auto resolved = Resolve(given);
   ASSERT_TRUE(resolved.ok()) << resolved.status().message();
   const Options& options = resolved->options;
@@ -135,8 +136,8 @@ TEST(Options, ModelIsAnArgumentAFlagOrAVariable) {
   EXPECT_THAT(both->options.arguments(), ElementsAre("t"));
   const auto flag = Resolve({.command = CommandId::kDump, .arguments = {"--model", "m", "t"}, .shape = dump});
   EXPECT_THAT(flag->options.arguments(), ElementsAre("t"));
-  const auto variable = Resolve(
-      {.command = CommandId::kDump, .arguments = {"t"}, .environment = {"SIXFOLD_MODEL=m"}, .shape = dump});
+  const auto variable =
+      Resolve({.command = CommandId::kDump, .arguments = {"t"}, .environment = {"SIXFOLD_MODEL=m"}, .shape = dump});
   EXPECT_EQ(variable->options.Text("model"), "m");
   EXPECT_THAT(Refusal({.command = CommandId::kDump, .arguments = {}, .shape = dump}), HasSubstr("argument is missing"));
   EXPECT_THAT(Refusal({.arguments = {"m", "more"}}), HasSubstr("unexpected argument 'more'"));
@@ -174,7 +175,8 @@ TEST(Options, BadValuesNameTheSettingTheRangeAndWhatWasGiven) {
   EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "port = "}), HasSubstr("c.toml:1"));
   for (const char* text : {"nan", "inf", "1e999", "", "1x", "2.1", "-0.1"}) {
     EXPECT_THAT(Refusal({.command = CommandId::kRun, .arguments = {"--temperature", text}}),
-                HasSubstr("--temperature: expected a number from 0 to 2")) << text;
+                HasSubstr("--temperature: expected a number from 0 to 2"))
+        << text;
   }
   for (const char* text : {"9223372036854775808", "1e3", "99999999999999999999G", "4Q", "", "G"}) {
     EXPECT_THAT(Refusal({.arguments = {"--kv-cache-memory", text}}), HasSubstr("expected a size")) << text;

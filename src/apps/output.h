@@ -22,8 +22,8 @@ Result<std::string> ReadStdin(size_t bytes_max);
 // A whole file, kInvalidFile when it cannot be read or is larger than `bytes_max`; "-" is stdin.
 Result<std::string> ReadTextFile(const std::string& path, size_t bytes_max);
 
-std::string BytesText(double bytes);           // "98.4 MB"
-std::string CountText(int64_t count);          // "1,234,567"
+std::string BytesText(double bytes);   // "98.4 MB"
+std::string CountText(int64_t count);  // "1,234,567"
 
 // A line "what  42 %" on stderr that rewrites itself. Only where stderr is a terminal and it is wanted; elsewhere
 // silent. Thread rule: one thread.

@@ -3,10 +3,10 @@
 // The text is tokenized once, specials in it not parsed, one trailing newline dropped. Windows of --context tokens do
 // not overlap, what is left over is dropped, K/V are empty at the start of each. Where the tokenizer adds BOS it takes
 // the place of a window's first token. Only predictions of the second half count.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kTextBytesMax = size_t{1} << 30;
 
 struct Score {
-  double sum = 0;          // of -log p
+  double sum = 0;  // of -log p
   double sum_squares = 0;
   int64_t predictions = 0;
 
@@ -79,10 +79,13 @@ Status ScoreWindow(Prefill& prefill, std::span<const TokenId> tokens, int64_t vo
 
 Status Report(const Options& options, const Score& score, int64_t windows, int64_t context) {
   const double value = score.Perplexity();
-  if (!std::isfinite(value)) return Internal("the perplexity is no finite number: a token was given probability 0, or NaN");
+  if (!std::isfinite(value))
+    return Internal("the perplexity is no finite number: a token was given probability 0, or NaN");
   if (options.Flag("json")) {
-    const nlohmann::ordered_json json = {{"perplexity", value}, {"tokens", score.predictions},
-                                         {"standard_error", score.StandardError()}, {"windows", windows},
+    const nlohmann::ordered_json json = {{"perplexity", value},
+                                         {"tokens", score.predictions},
+                                         {"standard_error", score.StandardError()},
+                                         {"windows", windows},
                                          {"context", context}};
     return Print(json.dump() + "\n");
   }
@@ -101,8 +104,10 @@ Status RunPerplexity(const Options& options) {
   SF_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, TokenizeText(*tokenizer, text_path));
   const int64_t windows = static_cast<int64_t>(tokens.size()) / context;
   if (windows == 0) {
-    return InvalidArgument(fmt::format("{} has {} tokens, too few for one window of {}; take a longer text or a smaller "
-                                       "--context", text_path, tokens.size(), context));
+    return InvalidArgument(
+        fmt::format("{} has {} tokens, too few for one window of {}; take a longer text or a smaller "
+                    "--context",
+                    text_path, tokens.size(), context));
   }
   SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
   const int64_t vocab = loaded.model->config().vocab;

@@ -1,10 +1,10 @@
 #include "apps/prefill.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "base/check.h"
 #include "engine/memory.h"

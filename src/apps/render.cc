@@ -22,7 +22,9 @@ Result<ordered_json> ReadJson(const std::string& path) {
   return value;
 }
 
-std::string Dump(const ordered_json& value) { return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
+std::string Dump(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
 
 struct RenderInput {
   ordered_json messages;
@@ -66,7 +68,8 @@ Status RunRender(const Options& options) {
     input.messages = std::move(given);
   }
   if (!input.messages.is_array()) return InvalidFile(messages_path + ": expected a list of messages");
-  if (options.IsGiven("add-generation-prompt")) input.options.add_generation_prompt = options.Flag("add-generation-prompt");
+  if (options.IsGiven("add-generation-prompt"))
+    input.options.add_generation_prompt = options.Flag("add-generation-prompt");
   if (!options.Text("tools").empty()) {
     SF_ASSIGN_OR_RETURN(const ordered_json tools, ReadJson(options.Text("tools")));
     if (!tools.is_array()) return InvalidFile(options.Text("tools") + ": expected a list of tools");

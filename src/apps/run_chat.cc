@@ -1,12 +1,12 @@
 // sixfold run: a chat in the terminal, or one answer for a prompt.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <optional>
-
-#include <fmt/format.h>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/commands.h"
 #include "apps/interrupt.h"
@@ -50,14 +50,21 @@ std::optional<std::string> ReadLine(InterruptWatch& interrupts, std::string* res
 
 class Chat {
  public:
-  Chat(const Options& options, const Tokenizer& tokenizer, Engine& engine, SamplingParams sampling, InterruptWatch& interrupts)
-      : options_(options), tokenizer_(tokenizer), engine_(engine), sampling_(std::move(sampling)), interrupts_(interrupts) {}
+  Chat(const Options& options, const Tokenizer& tokenizer, Engine& engine, SamplingParams sampling,
+       InterruptWatch& interrupts)
+      : options_(options),
+        tokenizer_(tokenizer),
+        engine_(engine),
+        sampling_(std::move(sampling)),
+        interrupts_(interrupts) {}
 
   Status SetUp() {
     SF_ASSIGN_OR_RETURN(const auto given, ChatTemplateFrom(options_));
     const std::string* own = SelectChatTemplate(tokenizer_, false);
-    if (given) source_ = *given;
-    else if (own != nullptr) source_ = *own;
+    if (given)
+      source_ = *given;
+    else if (own != nullptr)
+      source_ = *own;
     if (source_.empty()) Remark("(the model has no chat template: it continues your text)");
     StartOver();
     return OkStatus();
@@ -114,7 +121,9 @@ class Chat {
     const bool cut = output.choices.front().finish == FinishReason::kLength;
     if (!options_.Flag("quiet") && first) {
       ShowSpeed(prompt_tokens, answer.tokens().size(), *first - start, Clock::now() - *first,
-                interrupted ? ", stopped" : cut ? ", cut at the limit of tokens" : "");
+                interrupted ? ", stopped"
+                : cut       ? ", cut at the limit of tokens"
+                            : "");
     }
     return OkStatus();
   }
@@ -123,8 +132,9 @@ class Chat {
                         std::chrono::duration<double> after, std::string_view ending) {
     const bool colour = ::isatty(STDERR_FILENO) == 1;
     const double rate = tokens > 1 && after.count() > 0 ? static_cast<double>(tokens - 1) / after.count() : 0;
-    Remark(fmt::format("{}({} tokens in, {} out{}; first after {:.0f} ms, then {:.1f} tokens/s){}", colour ? "\x1b[2m" : "",
-                       prompt_tokens, tokens, ending, until_first.count() * 1000, rate, colour ? "\x1b[0m" : ""));
+    Remark(fmt::format("{}({} tokens in, {} out{}; first after {:.0f} ms, then {:.1f} tokens/s){}",
+                       colour ? "\x1b[2m" : "", prompt_tokens, tokens, ending, until_first.count() * 1000, rate,
+                       colour ? "\x1b[0m" : ""));
   }
 
   const Options& options_;
@@ -167,7 +177,8 @@ Status Converse(Chat& chat, InterruptWatch& interrupts) {
 // The prompt of a single answer: the argument, --prompt, or what is piped in; nullopt for a chat.
 Result<std::optional<std::string>> SinglePrompt(const Options& options) {
   const bool argument = !options.arguments().empty();
-  if (argument && options.IsGiven("prompt")) return InvalidArgument("the argument PROMPT and --prompt exclude each other");
+  if (argument && options.IsGiven("prompt"))
+    return InvalidArgument("the argument PROMPT and --prompt exclude each other");
   if (argument) return std::optional<std::string>(options.arguments().front());
   if (options.IsGiven("prompt")) return std::optional<std::string>(options.Text("prompt"));
   if (StdinIsTerminal()) return std::optional<std::string>();
@@ -184,13 +195,17 @@ Status RunChat(const Options& options) {
   SF_ASSIGN_OR_RETURN(const std::optional<std::string> prompt, SinglePrompt(options));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
   if (tokenizer == nullptr) return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
-  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
+  InterruptWatch interrupts;  // before the model's threads, which inherit what is blocked
+  const auto end_if_interrupted = [&] {
+    if (interrupts.Take()) std::_Exit(1);  // nothing is to be saved
+  };
+  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get(), end_if_interrupted));
   const ModelConfig& config = loaded.model->config();
   SF_ASSIGN_OR_RETURN(SamplingParams sampling,
                       SamplingFrom(options, loaded.generation, std::max<int64_t>(config.max_positions, 1)));
   SF_RETURN_IF_ERROR(ValidateSampling(sampling, config.vocab));
-  InterruptWatch interrupts;  // before the engine's threads
-  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
+  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                      Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
   Chat chat(options, *tokenizer, *engine, std::move(sampling), interrupts);
   SF_RETURN_IF_ERROR(chat.SetUp());
   return prompt ? chat.Ask(*prompt) : Converse(chat, interrupts);

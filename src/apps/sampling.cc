@@ -1,12 +1,11 @@
 #include "apps/sampling.h"
 
+#include <fmt/format.h>
 #include <sys/random.h>
 
 #include <charconv>
 #include <chrono>
 #include <cmath>
-
-#include <fmt/format.h>
 
 namespace sixfold::apps {
 namespace {
@@ -38,7 +37,8 @@ Status AddBias(const std::string& text, std::map<TokenId, double>* biases) {
 // 52 random bits: exact in every JSON reader, and in the range of --seed.
 int64_t DrawSeed() {
   uint64_t bits = 0;
-  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits) bits = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits)
+    bits = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   return static_cast<int64_t>(bits >> 12);
 }
 
@@ -54,7 +54,8 @@ EngineOptions EngineOptionsFrom(const Options& options) {
   return out;
 }
 
-Result<SamplingParams> SamplingFrom(const Options& options, const GenerationDefaults& defaults, int64_t max_tokens_auto) {
+Result<SamplingParams> SamplingFrom(const Options& options, const GenerationDefaults& defaults,
+                                    int64_t max_tokens_auto) {
   const bool greedy_by_default = options.command() == CommandId::kGenerate;
   SamplingParams out;
   out.temperature = greedy_by_default ? options.MaybeReal("temperature").value_or(0.0)
@@ -89,7 +90,8 @@ std::string AnswerText::Add(const Delta& delta) {
     tokens_.push_back(token);
     const bool counts = static_cast<int64_t>(tokens_.size()) >= min_tokens_;
     // A token that ended the answer is no part of its text, special or not.
-    const bool ends = delta.finish == FinishReason::kStop && delta.stop_token == token.token && &token == &delta.tokens.back();
+    const bool ends =
+        delta.finish == FinishReason::kStop && delta.stop_token == token.token && &token == &delta.tokens.back();
     if (decoder_ && !ends) decoder_->Append(token.token, &added, counts ? StopCheck::kYes : StopCheck::kNo);
   }
   if (decoder_ && (delta.finish || stopped())) decoder_->Finish(&added);

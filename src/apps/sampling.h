@@ -19,7 +19,8 @@ EngineOptions EngineOptionsFrom(const Options& options);
 
 // Sampling of `run` and `generate`. What is not given comes from the model's defaults where the command says so
 // (generate: temperature 0). max_tokens_auto: what --max-tokens auto stands for.
-Result<SamplingParams> SamplingFrom(const Options& options, const GenerationDefaults& defaults, int64_t max_tokens_auto);
+Result<SamplingParams> SamplingFrom(const Options& options, const GenerationDefaults& defaults,
+                                    int64_t max_tokens_auto);
 
 // The text of one choice. Without a tokenizer it stays "". Thread rule: one thread.
 class AnswerText {

@@ -1,7 +1,7 @@
 // sixfold serve: loads, listens, prints how to ask, drains on SIGTERM.
-#include <filesystem>
-
 #include <fmt/format.h>
+
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -40,10 +40,13 @@ std::string Quoted(const std::string& text) {
   return quoted + "'";
 }
 
-std::string Greeting(const std::string& url, const std::string& model, bool chat, bool with_key, const EngineOptions& engine) {
+std::string Greeting(const std::string& url, const std::string& model, bool chat, bool with_key,
+                     const EngineOptions& engine) {
   nlohmann::ordered_json body = {{"model", model}};
-  if (chat) body["messages"] = {{{"role", "user"}, {"content", "Hello!"}}};
-  else body["prompt"] = "Once upon a time";
+  if (chat)
+    body["messages"] = {{{"role", "user"}, {"content", "Hello!"}}};
+  else
+    body["prompt"] = "Once upon a time";
   body["max_tokens"] = 64;
   return fmt::format(
       "Serving {} at {}/v1: up to {} tokens a request, {} requests at a time. Ctrl-C ends it. Try:\n\n"
@@ -68,7 +71,8 @@ Status RunServe(const Options& options) {
   }
   gateway::ServerOptions server_options = ServerOptionsFrom(options, loaded);
   const std::string name = server_options.served_model_names.front();
-  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
+  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                      Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
   gateway::EngineBackend backend(*engine);
   const gateway::TokenizerCodec codec(*tokenizer, given_template.value_or(""));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<gateway::Server> server,

@@ -33,7 +33,7 @@ class TensorOutput {
   std::string path_;
   std::string temporary_;  // "" when written straight
   int fd_ = -1;
-  uint64_t missing_ = 0;   // values yet to come
+  uint64_t missing_ = 0;  // values yet to come
 };
 
 }  // namespace sixfold::apps

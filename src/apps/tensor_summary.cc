@@ -40,8 +40,8 @@ std::string FoldNumbers(std::string_view name) {
   while (begin <= name.size()) {
     const size_t end = std::min(name.find('.', begin), name.size());
     const std::string_view part = name.substr(begin, end - begin);
-    const bool number = !part.empty() && std::all_of(part.begin(), part.end(),
-                                                     [](unsigned char c) { return std::isdigit(c) != 0; });
+    const bool number =
+        !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
     if (begin > 0) folded += '.';
     folded += number ? "*" : part;
     begin = end + 1;

@@ -1,9 +1,9 @@
 #include "apps/text_loading.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "apps/output.h"
 #include "text/chat_template.h"

@@ -1,7 +1,6 @@
 // sixfold tokenize and detokenize: text to token ids and back.
 #include <charconv>
 #include <functional>
-
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -55,7 +54,8 @@ Result<std::vector<TokenId>> IdsFromJson(const json& value) {
   if (!list->is_array()) return BadInput("expected a list of token ids");
   std::vector<TokenId> ids;
   for (const json& element : *list) {
-    if (!element.is_number_integer() || element < 0 || element > INT32_MAX) return BadInput(Dump(element) + " is no token id");
+    if (!element.is_number_integer() || element < 0 || element > INT32_MAX)
+      return BadInput(Dump(element) + " is no token id");
     ids.push_back(element.get<TokenId>());
   }
   return ids;
@@ -80,7 +80,8 @@ Result<std::vector<TokenId>> IdsFromText(const std::string& text) {
     TokenId id = 0;
     const auto [next, error] = std::from_chars(at, end, id);
     if (error != std::errc() || id < 0) {
-      return BadInput("'" + ReplaceInvalidUtf8(text.substr(static_cast<size_t>(at - text.data()), 20)) + "' is no token id");
+      return BadInput("'" + ReplaceInvalidUtf8(text.substr(static_cast<size_t>(at - text.data()), 20)) +
+                      "' is no token id");
     }
     ids.push_back(id);
     at = next;

@@ -1,45 +1,10 @@
-"""Runs the built program. SIXFOLD_BIN names it (default: build/release/sixfold), SIXFOLD_MODEL the default model."""
-import json
+"""SIXFOLD_BIN names the program (default: build/release/sixfold), SIXFOLD_MODEL the default model."""
 import os
 import pathlib
-import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "golden"
-
-
-class Answer:
-    """What one run of the program gave."""
-
-    def __init__(self, process):
-        self.code = process.returncode
-        self.bytes = process.stdout
-        self.out = process.stdout.decode(errors="replace")
-        self.err = process.stderr.decode(errors="replace")
-
-    def json(self):
-        assert self.code == 0, f"exit {self.code}: {self.err}"
-        return json.loads(self.bytes.decode("utf-8"))
-
-
-class Program:
-    def __init__(self, binary):
-        self.binary = binary
-
-    def environment(self, **extra):
-        """Ours without any setting of the program, so that tests say all that counts."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("SIXFOLD_")}
-        return kept | extra
-
-    def __call__(self, *arguments, stdin=b"", env=None, cwd=None, preexec=None, timeout=300):
-        stdin = stdin.encode() if isinstance(stdin, str) else stdin
-        return Answer(subprocess.run([self.binary, *map(str, arguments)], input=stdin, capture_output=True,
-                                     env=self.environment(**(env or {})), cwd=cwd, preexec_fn=preexec, timeout=timeout))
-
-    def start(self, *arguments, **kwargs):
-        return subprocess.Popen([self.binary, *map(str, arguments)], env=self.environment(), **kwargs)
+from program import GOLDEN, ROOT, Program
 
 
 @pytest.fixture(scope="session")

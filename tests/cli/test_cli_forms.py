@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import safetensors_file
-from conftest import GOLDEN, ROOT
+from program import GOLDEN, ROOT
 
 COMMANDS = ["run", "serve", "inspect", "doctor", "generate", "logits", "tokenize", "detokenize", "render", "dump",
             "perplexity"]
@@ -92,8 +92,8 @@ def test_isa_above_the_machine_is_refused_by_name(sixfold, tiny, tmp_path, isas)
 
 
 def test_generate_json_is_all_of_stdout(sixfold, tiny):
-    answer = sixfold("generate", tiny, "--prompt-tokens", "1,2,3", "--max-tokens", 4, "--temperature", 0, "--ignore-eos",
-                     "--json")
+    answer = sixfold("generate", tiny, "--prompt-tokens", "1,2,3", "--max-tokens", 4, "--temperature", 0,
+                     "--ignore-eos", "--json")
     assert answer.out.count("\n") == 1
     assert {"token_ids", "text", "finish_reason"} <= set(answer.json())
     assert len(answer.json()["token_ids"]) == 4
@@ -142,7 +142,8 @@ def test_inspect_of_a_model_a_quantised_file_and_a_file_of_tensors(sixfold, tiny
     assert quantised["model"] is None and quantised["not_a_model"]
     assert "Q5_K" in quantised["by_dtype"]
     plain = sixfold("inspect", GOLDEN / "quant" / "Q5_K.expected.safetensors", "--json").json()
-    assert plain["format"] == "safetensors" and {t["name"] for t in plain["tensors"]} == {t["name"] for t in quantised["tensors"]}
+    assert plain["format"] == "safetensors"
+    assert {t["name"] for t in plain["tensors"]} == {t["name"] for t in quantised["tensors"]}
     for path in (tiny, GOLDEN / "quant" / "Q5_K.gguf"):
         answer = sixfold("inspect", path)
         assert answer.code == 0 and answer.err == "" and "parameters" in answer.out
@@ -185,7 +186,8 @@ def test_a_closed_stdout_and_a_full_disk(sixfold, tiny):
 
 def test_doctor(sixfold):
     answer = sixfold("doctor", "--json", "--port", 0).json()
-    assert {"cores", "instructions", "memory", "huge pages", "open files", "libraries"} <= {c["check"] for c in answer["checks"]}
+    names = {check["check"] for check in answer["checks"]}
+    assert {"cores", "instructions", "memory", "huge pages", "open files", "libraries"} <= names
     for check in answer["checks"]:
         assert check["ok"] or check["advice"]
     assert sixfold("doctor").code == 0

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from conftest import ROOT
-from test_bad_input import limited
+from program import ROOT, limited
 
-TEXTS = ["one", "two\nlines", "", "Grüße, 世界 🙂", " leading", "<|im_start|>user\nHi<|im_end|>", "\u0000\u0001", "\ufffd"]
+TEXTS = ["one", "two\nlines", "", "Grüße, 世界 🙂", " leading", "<|im_start|>user\nHi<|im_end|>", "\u0000\u0001",
+         "\ufffd"]
 
 
 def test_tokenize_and_back(sixfold, smollm2):

@@ -13,8 +13,8 @@ import pytest
 
 @pytest.fixture()
 def server(sixfold, smollm2):
-    process = sixfold.start("serve", smollm2, "--port", 0, "--max-num-seqs", 4, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True)
+    process = sixfold.start("serve", smollm2, "--port", 0, "--max-num-seqs", 4, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
     greeting = ""
     while "curl" not in greeting or not greeting.endswith("\n\n"):
         line = process.stdout.readline()
@@ -41,8 +41,10 @@ def test_the_printed_curl_line_is_answered_and_sigterm_drains(server):
 def test_sigterm_lets_a_running_answer_end(server):
     process, greeting = server
     base = re.search(r"http://[0-9.:]+", greeting).group()
-    body = {"messages": [{"role": "user", "content": "Count to fifty."}], "max_tokens": 60, "temperature": 0, "stream": True}
-    request = urllib.request.Request(base + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    body = {"messages": [{"role": "user", "content": "Count to fifty."}], "max_tokens": 60, "temperature": 0,
+            "stream": True}
+    request = urllib.request.Request(base + "/v1/chat/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as stream:
         stream.readline()
         process.send_signal(signal.SIGTERM)

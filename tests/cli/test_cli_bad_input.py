@@ -7,15 +7,7 @@ import struct
 import pytest
 
 import safetensors_file
-from conftest import GOLDEN
-
-GIB = 1 << 30
-
-
-def limited(path, extra=GIB):
-    """At most the file's mapping and 1 GiB of address space."""
-    limit = path.stat().st_size + extra
-    return lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+from program import GOLDEN, limited
 
 
 def gguf_string(text):
@@ -27,7 +19,8 @@ def gguf(version=3, tensors=0, keys=0, body=b""):
 
 
 def tensor_record(name, dims, kind=0, offset=0):
-    return gguf_string(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims) + struct.pack("<IQ", kind, offset)
+    shape = struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims)
+    return gguf_string(name) + shape + struct.pack("<IQ", kind, offset)
 
 
 def safetensors(entries, data=b""):
@@ -66,7 +59,8 @@ LIES = {
     "dtype.safetensors": safetensors({"t": entry([4], 0, 16, "F33")}, b"\0" * 16),
     "negative.safetensors": safetensors({"t": entry([-4], 0, 16)}, b"\0" * 16),
     "twice.safetensors": struct.pack("<Q", 120) + (b'{"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},'
-                                                    b'"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}').ljust(120) + b"\0" * 4,
+                                                   b'"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+                                                   ).ljust(120) + b"\0" * 4,
 }
 
 
@@ -105,7 +99,8 @@ def test_flipped_bytes_of_a_header_never_end_in_a_signal(sixfold, tmp_path, sour
         assert answer.code in (0, 3), f"exit {answer.code} {answer.err}"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 5000, '{"architectures": 3}', '{"architectures": ["Nope"]}', "\xff",
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 5000, "\xff", '{"architectures": 3}',
+                                  '{"architectures": ["Nope"]}',
                                   '{"architectures": ["LlamaForCausalLM"], "hidden_size": 1e99}'])
 def test_damaged_configs(sixfold, tiny, tmp_path, text):
     (tmp_path / "model.safetensors").write_bytes((tiny / "model.safetensors").read_bytes())

@@ -2,7 +2,7 @@
 import pytest
 
 import safetensors_file
-from conftest import GOLDEN
+from program import GOLDEN
 
 
 def models():
@@ -69,6 +69,7 @@ def test_one_file_whatever_the_isa_the_chunks_and_the_threads(sixfold, tmp_path,
 
 def test_generate_gives_the_same_tokens_in_one_chunk_and_in_many(sixfold, tiny):
     def generate(*flags):
-        return sixfold("generate", tiny, "--prompt-tokens", ",".join(str(i % 50) for i in range(40)), "--temperature", "1",
-                       "--seed", 7, "--max-tokens", 16, "--json", *flags).json()["token_ids"]
+        prompt = ",".join(str(i % 50) for i in range(40))
+        return sixfold("generate", tiny, "--prompt-tokens", prompt, "--temperature", 1, "--seed", 7, "--max-tokens", 16,
+                       "--json", *flags).json()["token_ids"]
     assert generate() == generate("--max-num-batched-tokens", 3, "--threads", 1)
