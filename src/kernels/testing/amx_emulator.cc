@@ -118,16 +118,24 @@ float FromBF16(const uint8_t* p) {
   return value;
 }
 
+void Widen(int t, float (*out)[32]) {
+  for (int r = 0; r < tiles.rows(t); ++r) {
+    for (int i = 0; i < tiles.row_bytes(t) / 2; ++i) out[r][i] = FromBF16(tiles.row(t, r) + 2 * i);
+  }
+}
+
 void DotBF16(int c, int a, int b) {
+  float x[16][32], w[16][32];
+  Widen(a, x);
+  Widen(b, w);
+  const int pairs = tiles.row_bytes(a) / 4;
   for (int m = 0; m < tiles.rows(c); ++m) {
     for (int n = 0; n < tiles.row_bytes(c) / 4; ++n) {
       float e = 0;
       float o = 0;
-      for (int k = 0; k < tiles.row_bytes(a) / 4; ++k) {
-        const uint8_t* x = tiles.row(a, m) + 4 * k;
-        const uint8_t* w = tiles.row(b, k) + 4 * n;
-        e = __builtin_fmaf(FromBF16(x), FromBF16(w), e);
-        o = __builtin_fmaf(FromBF16(x + 2), FromBF16(w + 2), o);
+      for (int k = 0; k < pairs; ++k) {
+        e = __builtin_fmaf(x[m][2 * k], w[k][2 * n], e);
+        o = __builtin_fmaf(x[m][2 * k + 1], w[k][2 * n + 1], o);
       }
       float sum;
       uint8_t* at = tiles.row(c, m) + 4 * n;

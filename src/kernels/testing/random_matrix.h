@@ -14,7 +14,7 @@ class Random {
   explicit Random(uint64_t seed) : state_(seed) {}
   uint64_t Bits();
   float Uniform(float low, float high);
-  float Normal();  // about: sum of uniforms, |x| <= 6
+  float Normal();  // about: a sum of four uniforms, |x| < 3.5
 
  private:
   uint64_t state_;

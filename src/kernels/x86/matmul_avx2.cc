@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/packed_layout.h"
 #include "kernels/x86/matmul_x86.h"
 #include "kernels/x86/target.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int kVectorRows = 2;
 constexpr int kMaxVectorRows = 2;
+constexpr int kMinTileRows = 2;
 constexpr int kTileRows = 3;  // 3 x (e, o) x two registers, a weight in two, one activation: 15 of 16
 constexpr int kTilePanels = 1;
 constexpr int kChunkBlocks = kMatMulChunkBlocks;

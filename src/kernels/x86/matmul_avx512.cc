@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/packed_layout.h"
 #include "kernels/x86/matmul_x86.h"
 #include "kernels/x86/target.h"
@@ -19,7 +20,8 @@ namespace {
 #include "kernels/x86/weights.inc"
 
 constexpr int kVectorRows = 8;      // rows that share one pass over packed weights
-constexpr int kMaxVectorRows = 24;   // more rows unpack to memory
+constexpr int kMaxVectorRows = 24;  // more rows unpack to memory
+constexpr int kMinTileRows = 5;     // 25 rows and more in tiles of at most 7 never leave fewer
 constexpr int kTileRows = 7;        // 7 x 2 x (e, o) accumulators, two weights, one activation: 31 of 32 registers
 constexpr int kTilePanels = 2;
 constexpr int kChunkBlocks = kMatMulChunkBlocks;
