@@ -35,7 +35,9 @@ ApiError ErrorFromStatus(const Status& status) {
 
 std::string ErrorBody(const ApiError& error) {
   JsonWriter out;
-  const auto text_or_null = [&out](const std::string& text) { text.empty() ? out.Null() : out.String(text); };
+  const auto text_or_null = [&out](const std::string& text) {
+    text.empty() ? out.Null() : out.String(text);
+  };
   out.BeginObject().Key("error").BeginObject();
   out.Key("message").String(error.message);
   out.Key("type").String(error.type);

@@ -1,5 +1,6 @@
-// What the gateway needs from whatever runs the model: an engine in this process (engine_backend.h), a script in tests
-// (testing/scripted_backend.h), later an instance on another machine.
+// What the gateway needs from whatever runs the model: an engine in this process
+// (engine_backend.h), a script in tests (testing/scripted_backend.h), later an instance on another
+// machine.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace sixfold::gateway {
 
-// Thread rule: every method may be called from any thread; sinks are called from a thread of the backend and only
-// queue what they get.
+// Thread rule: every method may be called from any thread; sinks are called from a thread of the
+// backend and only queue what they get.
 class Backend {
  public:
   using Sink = std::function<void(Delta)>;

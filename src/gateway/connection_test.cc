@@ -69,7 +69,9 @@ TEST(Connection, KeepAliveAndClose) {
   EXPECT_EQ(client.ReadResponse().headers["connection"], "close");
   EXPECT_TRUE(client.ReadEof());
   RawClient old = under.Connect();
-  old.Send("POST /v1/completions HTTP/1.0\r\ncontent-length: 28\r\n\r\n{\"prompt\":\"p\",\"stream\":true}");
+  old.Send(
+      "POST /v1/completions HTTP/1.0\r\ncontent-length: "
+      "28\r\n\r\n{\"prompt\":\"p\",\"stream\":true}");
   const std::string answer = old.ReadUntil("never");
   EXPECT_THAT(answer, HasSubstr("connection: close"));
   EXPECT_EQ(answer.find("transfer-encoding"), std::string::npos) << "HTTP/1.0 has no chunks";
@@ -83,7 +85,9 @@ TEST(Connection, ChunkedBodiesAndExpectContinue) {
       "POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
       "5;a=b\r\n{\"pro\r\n8\r\nmpt\":\"p\"\r\n1\r\n}\r\n0\r\ntrailer: t\r\n\r\n");
   EXPECT_EQ(client.ReadResponse().status, 200);
-  client.Send("POST /v1/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 14\r\n\r\n");
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: "
+      "14\r\n\r\n");
   EXPECT_EQ(client.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   client.Send("{\"prompt\":\"p\"}");
   EXPECT_EQ(client.ReadResponse().status, 200);
@@ -93,7 +97,9 @@ TEST(Connection, WhatIsNotHttpIsRefusedAndClosed) {
   TestServer under(SayText("hello"));
   const std::pair<std::string, int> cases[] = {
       {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400},
-      {std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + std::string(200, '\xaa') + "\r\n\r\n", 400},
+      {std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + std::string(200, '\xaa') +
+           "\r\n\r\n",
+       400},
       {"GET / HTTP/3.0\r\n\r\n", 400},
       {"GET\r\n\r\n", 400},
       {"\r\n\r\n\r\n\r\n", 400},
@@ -125,8 +131,9 @@ TEST(Connection, WhatIsNotHttpIsRefusedAndClosed) {
 
 TEST(Connection, DamagedRequestsNeverEndTheServer) {
   TestServer under(SayText("hello"));
-  const std::string whole = PostRequest(kCompletionsPath, kBody) +
-                            "POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+  const std::string whole =
+      PostRequest(kCompletionsPath, kBody) +
+      "POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
   for (uint32_t i = 0; i < 300; ++i) {
     std::string damaged = whole;
     const auto random = RandomBits({.seed = 5, .position = i});
@@ -194,10 +201,12 @@ TEST(Connection, BodiesHeldAtOnceAreBounded) {
 }
 
 TEST(Connection, SlowAndIdleClientsAreClosed) {
-  HttpOptions http{
-      .header_timeout = milliseconds(300), .body_timeout = milliseconds(300), .idle_timeout = milliseconds(300)};
+  HttpOptions http{.header_timeout = milliseconds(300),
+                   .body_timeout = milliseconds(300),
+                   .idle_timeout = milliseconds(300)};
   TestServer under(SayText("hello"), {.http = http});
-  RawClient header = under.Connect(), body = under.Connect(), idle = under.Connect(), silent = under.Connect();
+  RawClient header = under.Connect(), body = under.Connect(), idle = under.Connect(),
+            silent = under.Connect();
   header.Send("GET /health HT");
   body.Send("POST / HTTP/1.1\r\ncontent-length: 20\r\n\r\n{");
   idle.Send(GetRequest("/health"));
@@ -222,7 +231,8 @@ TEST(Connection, TooManyConnectionsAreTold) {
   EXPECT_EQ(under.Get("/health").status, 200);
 }
 
-// A client that reads late gets everything, in fewer and larger events; memory does not grow with what it has not read.
+// A client that reads late gets everything, in fewer and larger events; memory does not grow with
+// what it has not read.
 TEST(Connection, ALateReaderGetsTheWholeText) {
   std::string text;
   for (int i = 0; i < 30'000; ++i) text += static_cast<char>('a' + i % 26);
@@ -251,23 +261,27 @@ TEST(Connection, AClientThatDoesNotReadIsDroppedAndItsWorkAborted) {
   script.max_model_len = 1 << 30;
   TestServer under(script, {.output_bytes_max = 64 << 10});
   RawClient client(under.server->port(), 4096);
-  client.Send(PostRequest(kCompletionsPath,
-                          R"({"prompt":"p","max_tokens":100000000,"ignore_eos":true,"stream":true,"logprobs":20})"));
+  client.Send(PostRequest(
+      kCompletionsPath,
+      R"({"prompt":"p","max_tokens":100000000,"ignore_eos":true,"stream":true,"logprobs":20})"));
   ASSERT_TRUE(under.backend.WaitSubmitted(1, std::chrono::seconds(10)));
   EXPECT_TRUE(under.backend.WaitIdle(std::chrono::seconds(60)));
   EXPECT_EQ(under.backend.stats().aborted, 1u);
   const std::string metrics = under.Get("/metrics").body;
-  EXPECT_NE(metrics.find("sixfold_slow_clients_dropped_total{model_name=\"m\"} 1\n"), std::string::npos);
+  EXPECT_NE(metrics.find("sixfold_slow_clients_dropped_total{model_name=\"m\"} 1\n"),
+            std::string::npos);
 }
 
 TEST(Connection, AStalledWriteTimesOut) {
   ScriptOptions script = SayText("abcdefghij");
   script.step_time = std::chrono::microseconds(1);
   script.max_model_len = 1 << 30;
-  TestServer under(script, {.http = {.write_timeout = milliseconds(300)}, .output_bytes_max = int64_t{1} << 40});
+  TestServer under(
+      script, {.http = {.write_timeout = milliseconds(300)}, .output_bytes_max = int64_t{1} << 40});
   RawClient client(under.server->port(), 4096);
   client.Send(
-      PostRequest(kCompletionsPath, R"({"prompt":"p","max_tokens":100000000,"ignore_eos":true,"stream":true})"));
+      PostRequest(kCompletionsPath,
+                  R"({"prompt":"p","max_tokens":100000000,"ignore_eos":true,"stream":true})"));
   ASSERT_TRUE(under.backend.WaitSubmitted(1, std::chrono::seconds(10)));
   EXPECT_TRUE(under.backend.WaitIdle(std::chrono::seconds(60)));
   EXPECT_EQ(under.backend.stats().aborted, 1u);

@@ -1,4 +1,5 @@
-// Carries Deltas from the backend's threads to the I/O thread: however many arrive together, one wake-up.
+// Carries Deltas from the backend's threads to the I/O thread: however many arrive together, one
+// wake-up.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace sixfold::gateway {
 
-// Thread rule: any thread. Sinks hold it by shared_ptr: they may be called after the server is gone.
+// Thread rule: any thread. Sinks hold it by shared_ptr: they may be called after the server is
+// gone.
 class DeltaInbox {
  public:
   struct Item {

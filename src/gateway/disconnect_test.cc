@@ -1,4 +1,5 @@
-// Clients that go away at any moment: what they asked for is aborted at once, and the server goes on.
+// Clients that go away at any moment: what they asked for is aborted at once, and the server goes
+// on.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -25,7 +26,9 @@ std::string EndlessBody(bool stream, int n = 1) {
 }
 
 uint64_t Random(int client, int what) {
-  return RandomBits({.seed = 11, .choice = static_cast<uint32_t>(client), .position = static_cast<uint32_t>(what)})[0];
+  return RandomBits({.seed = 11,
+                     .choice = static_cast<uint32_t>(client),
+                     .position = static_cast<uint32_t>(what)})[0];
 }
 
 TEST(Disconnect, StreamingRunningAndQueuedAreAborted) {
@@ -56,13 +59,15 @@ TEST(Disconnect, TwoHundredClientsAtRandomPoints) {
   script.max_running = 64;
   TestServer under(script);
   std::vector<std::thread> threads;
-  // Each client stops at a point of its own: inside the request, right after it, or after some of the answer.
+  // Each client stops at a point of its own: inside the request, right after it, or after some of
+  // the answer.
   for (int worker = 0; worker < 8; ++worker) {
     threads.emplace_back([&under, worker] {
       for (int i = worker; i < kClients; i += 8) {
         RawClient client = under.Connect();
         const bool stream = Random(i, 0) % 2 == 0;
-        const std::string request = PostRequest(kPath, EndlessBody(stream, 1 + static_cast<int>(Random(i, 1) % 3)));
+        const std::string request =
+            PostRequest(kPath, EndlessBody(stream, 1 + static_cast<int>(Random(i, 1) % 3)));
         const uint64_t point = Random(i, 2) % 4;
         if (point == 0) {
           client.Send(std::string_view(request).substr(0, Random(i, 3) % request.size()));
@@ -82,14 +87,16 @@ TEST(Disconnect, TwoHundredClientsAtRandomPoints) {
     ASSERT_TRUE(under.backend.WaitIdle(std::chrono::seconds(20)));
     const uint64_t before = under.backend.submitted();
     std::this_thread::sleep_for(milliseconds(50));
-    quiet = before == under.backend.submitted() && under.backend.stats().running == 0 ? quiet + 1 : 0;
+    quiet =
+        before == under.backend.submitted() && under.backend.stats().running == 0 ? quiet + 1 : 0;
   }
   const EngineStats stats = under.backend.stats();
   EXPECT_EQ(stats.running, 0);
   EXPECT_EQ(stats.waiting, 0);
   EXPECT_EQ(stats.blocks_used, 0);
   EXPECT_GT(under.backend.submitted(), 50u);
-  EXPECT_GE(stats.aborted, under.backend.submitted()) << "every one was aborted, none ran to its end";
+  EXPECT_GE(stats.aborted, under.backend.submitted())
+      << "every one was aborted, none ran to its end";
   EXPECT_EQ(stats.finished_length, 0u);
   EXPECT_EQ(under.Post(kPath, R"({"prompt":"p"})").status, 200) << "the next request answers";
   const std::string metrics = under.Get("/metrics").body;

@@ -1,4 +1,5 @@
-// The engine of this process behind the gateway's interface. Header only, so that the gateway links without an engine.
+// The engine of this process behind the gateway's interface. Header only, so that the gateway links
+// without an engine.
 #pragma once
 
 #include <string>

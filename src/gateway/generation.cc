@@ -8,29 +8,35 @@
 namespace sixfold::gateway {
 namespace {
 
-double Seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+double Seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
-void Count(Metrics& metrics, Outcome outcome) { ++metrics.choices_finished[static_cast<size_t>(outcome)]; }
+void Count(Metrics& metrics, Outcome outcome) {
+  ++metrics.choices_finished[static_cast<size_t>(outcome)];
+}
 
 // A guess at what a choice's unwritten news take once they are JSON.
 int64_t HeldBytes(const ChoiceNews& news) {
   constexpr int64_t kPerToken = 96;
   int64_t bytes = static_cast<int64_t>(news.text.size());
-  for (const LogprobEntry& entry : news.logprobs) bytes += kPerToken * static_cast<int64_t>(1 + entry.top.size());
+  for (const LogprobEntry& entry : news.logprobs)
+    bytes += kPerToken * static_cast<int64_t>(1 + entry.top.size());
   return bytes;
 }
 
 }  // namespace
 
-Generation::Generation(const GenerationServices& services, AnswerHead head, std::shared_ptr<Exchange> exchange,
-                       Headers headers, Time received)
+Generation::Generation(const GenerationServices& services, AnswerHead head,
+                       std::shared_ptr<Exchange> exchange, Headers headers, Time received)
     : services_(services),
       head_(std::move(head)),
       exchange_(std::move(exchange)),
       headers_(std::move(headers)),
       received_(received) {}
 
-void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts, const SinkFactory& sinks) {
+void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts,
+                       const SinkFactory& sinks) {
   request_.stream = request.stream;
   request_.include_usage = request.include_usage;
   request_.continuous_usage = request.continuous_usage;
@@ -40,8 +46,10 @@ void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> pr
   const int n = request.sampling.n;
   const DecoderOptions decoding{
       .stop = request.stop,
-      .special = request.skip_special_tokens ? DecoderOptions::Special::kSkip : DecoderOptions::Special::kKeep,
-      .stop_string = request.include_stop ? DecoderOptions::Stop::kInclude : DecoderOptions::Stop::kLeaveOut};
+      .special = request.skip_special_tokens ? DecoderOptions::Special::kSkip
+                                             : DecoderOptions::Special::kKeep,
+      .stop_string =
+          request.include_stop ? DecoderOptions::Stop::kInclude : DecoderOptions::Stop::kLeaveOut};
   choices_.resize(prompts.size() * static_cast<size_t>(n));
   for (size_t i = 0; i < choices_.size(); ++i) {
     choices_[i].decoder = services_.codec.NewDecoder(decoding);
@@ -74,21 +82,26 @@ void Generation::OnDelta(int prompt, Delta delta, Time now) {
   Choice& choice = choices_[static_cast<size_t>(prompt * n + delta.choice)];
   if (choice.finished) return;  // it ended at a stop string; this is the engine's echo of the abort
   if (delta.finish == FinishReason::kError) {
-    return Fail(delta.error.ok() ? ErrorFromStatus(Internal("the engine failed")) : ErrorFromStatus(delta.error));
+    return Fail(delta.error.ok() ? ErrorFromStatus(Internal("the engine failed"))
+                                 : ErrorFromStatus(delta.error));
   }
   if (delta.finish == FinishReason::kAborted) {
-    return Fail(ErrorFromStatus(Status(StatusCode::kUnavailable, "the request was aborted by the server")));
+    return Fail(
+        ErrorFromStatus(Status(StatusCode::kUnavailable, "the request was aborted by the server")));
   }
   ObserveTokens(choice, delta.tokens.size(), now);
-  const bool ends_with_stop_token = delta.finish == FinishReason::kStop && delta.stop_token.has_value();
+  const bool ends_with_stop_token =
+      delta.finish == FinishReason::kStop && delta.stop_token.has_value();
   for (size_t i = 0; i < delta.tokens.size() && !choice.decoder->stop_string(); ++i) {
     ++choice.tokens;
     // A token that ends the answer is counted, but is no part of its text.
-    if (!(ends_with_stop_token && i + 1 == delta.tokens.size())) TakeToken(prompt, choice, delta.tokens[i]);
+    if (!(ends_with_stop_token && i + 1 == delta.tokens.size()))
+      TakeToken(prompt, choice, delta.tokens[i]);
   }
   if (const std::string* stop = choice.decoder->stop_string()) {
     choice.news.stop_reason = *stop;
-    if (!delta.finish) services_.backend.AbortChoice(ids_[static_cast<size_t>(prompt)], delta.choice);
+    if (!delta.finish)
+      services_.backend.AbortChoice(ids_[static_cast<size_t>(prompt)], delta.choice);
     Finish(choice, FinishReason::kStop, now);
   } else if (delta.finish) {
     const auto& ids = request_.sampling.stop_token_ids;
@@ -110,7 +123,8 @@ void Generation::ObserveTokens(Choice& choice, size_t tokens, Time now) {
   }
   // Tokens that come together share the time since the ones before.
   if (choice.tokens > 0) {
-    metrics.inter_token_latency.Observe(Seconds(now - choice.last_token) / static_cast<double>(tokens), tokens);
+    metrics.inter_token_latency.Observe(
+        Seconds(now - choice.last_token) / static_cast<double>(tokens), tokens);
   }
   choice.last_token = now;
 }
@@ -127,7 +141,8 @@ void Generation::HoldLogprobs(int prompt, Choice& choice, const SampledToken& sa
   LogprobEntry entry{.token = codec.TokenBytes(sampled.token)};
   if (sampled.logprobs) {
     entry.logprob = sampled.logprobs->logprob;
-    for (const auto& [token, logprob] : sampled.logprobs->top) entry.top.emplace_back(codec.TokenBytes(token), logprob);
+    for (const auto& [token, logprob] : sampled.logprobs->top)
+      entry.top.emplace_back(codec.TokenBytes(token), logprob);
   }
   entry.text_offset = prompt_code_points_[static_cast<size_t>(prompt)] + choice.decoded_code_points;
   const int64_t start = choice.decoded_bytes;
@@ -167,7 +182,8 @@ void Generation::Finish(Choice& choice, FinishReason reason, Time now) {
 
 void Generation::WriteChoice(Choice& choice) {
   ChoiceNews& news = choice.news;
-  if (choice.final_written || (news.text.empty() && news.logprobs.empty() && !choice.finished)) return;
+  if (choice.final_written || (news.text.empty() && news.logprobs.empty() && !choice.finished))
+    return;
   if (exchange_->queued_bytes() > services_.coalesce_bytes) return DropIfTooSlow();
   UsageField field = request_.include_usage ? UsageField::kNull : UsageField::kAbsent;
   Usage usage;
@@ -207,7 +223,8 @@ void Generation::EndIfFinished() {
     ++services_.metrics.responses[200];
     exchange_->Respond({.body = FullAnswer(head_, all, TotalUsage()), .headers = headers_});
   } else {
-    const bool held = std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return !c.final_written; });
+    const bool held = std::any_of(choices_.begin(), choices_.end(),
+                                  [](const Choice& c) { return !c.final_written; });
     if (held) return;  // OnWritable comes back
     if (request_.include_usage) Send(UsageChunk(head_, TotalUsage()));
     exchange_->Write("data: [DONE]\n\n");
@@ -230,7 +247,8 @@ void Generation::AbortAll() {
   for (size_t i = 0; i < ids_.size(); ++i) {
     const auto begin = choices_.begin() + static_cast<std::ptrdiff_t>(i) * n;
     // Aborting what has ended would be a message for nothing.
-    if (std::any_of(begin, begin + n, [](const Choice& c) { return !c.finished; })) services_.backend.Abort(ids_[i]);
+    if (std::any_of(begin, begin + n, [](const Choice& c) { return !c.finished; }))
+      services_.backend.Abort(ids_[i]);
   }
   ids_.clear();
 }

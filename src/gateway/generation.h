@@ -1,5 +1,6 @@
-// One POST of a client from its acceptance to its last byte: prompts and n choices in, events or one answer out.
-// Turns Deltas into text, ends choices at stop strings, keeps what a slow client has not read bounded.
+// One POST of a client from its acceptance to its last byte: prompts and n choices in, events or
+// one answer out. Turns Deltas into text, ends choices at stop strings, keeps what a slow client
+// has not read bounded.
 #pragma once
 
 #include <chrono>
@@ -25,7 +26,8 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 // A prompt as the engine takes it.
 struct PreparedPrompt {
   std::vector<TokenId> tokens;
-  int64_t code_points = 0;  // of its text, when logprobs of completions were asked for; offsets count from there
+  int64_t code_points =
+      0;  // of its text, when logprobs of completions were asked for; offsets count from there
 };
 
 // What all generations share; everything outlives them.
@@ -33,22 +35,25 @@ struct GenerationServices {
   Backend& backend;
   const TextCodec& codec;
   Metrics& metrics;
-  int64_t output_bytes_max = 1 << 20;  // of a stream, queued or held; beyond it the client is dropped
-  int64_t coalesce_bytes = 32 << 10;   // queued beyond it: text is gathered into fewer events
+  int64_t output_bytes_max =
+      1 << 20;  // of a stream, queued or held; beyond it the client is dropped
+  int64_t coalesce_bytes = 32 << 10;  // queued beyond it: text is gathered into fewer events
 };
 
-// Thread rule: I/O thread only. Begin, OnDelta, OnWritable, OnGone and Fail may end it; then done() is true and nothing
-// of it runs in the backend any more.
+// Thread rule: I/O thread only. Begin, OnDelta, OnWritable, OnGone and Fail may end it; then done()
+// is true and nothing of it runs in the backend any more.
 class Generation {
  public:
   // Makes the sink for prompt number `prompt`; what it is given comes back through OnDelta.
   using SinkFactory = std::function<Backend::Sink(int prompt)>;
 
-  Generation(const GenerationServices& services, AnswerHead head, std::shared_ptr<Exchange> exchange, Headers headers,
-             Time received);
+  Generation(const GenerationServices& services, AnswerHead head,
+             std::shared_ptr<Exchange> exchange, Headers headers, Time received);
 
-  // Submits all prompts. What fails here is answered with its HTTP status; nothing of the stream is out yet.
-  void Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts, const SinkFactory& sinks);
+  // Submits all prompts. What fails here is answered with its HTTP status; nothing of the stream is
+  // out yet.
+  void Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts,
+             const SinkFactory& sinks);
   void OnDelta(int prompt, Delta delta, Time now);
   void OnWritable();
   void OnGone();
@@ -60,9 +65,10 @@ class Generation {
   struct Choice {
     std::unique_ptr<TextDecoder> decoder;
     ChoiceNews news;  // not yet written; everything so far when not streaming
-    std::vector<std::pair<int64_t, LogprobEntry>> held_logprobs;  // by the byte of the text where the token starts
-    int64_t decoded_bytes = 0, decoded_code_points = 0;           // of all tokens
-    int64_t shown_bytes = 0;                                      // of the text that left the decoder
+    std::vector<std::pair<int64_t, LogprobEntry>>
+        held_logprobs;  // by the byte of the text where the token starts
+    int64_t decoded_bytes = 0, decoded_code_points = 0;  // of all tokens
+    int64_t shown_bytes = 0;                             // of the text that left the decoder
     int64_t tokens = 0;
     Time last_token;
     bool finished = false, final_written = false;
@@ -87,7 +93,7 @@ class Generation {
   const Headers headers_;
   const Time received_;
 
-  ApiRequest request_;                                       // without prompts and messages, which are large
+  ApiRequest request_;  // without prompts and messages, which are large
   std::vector<int64_t> prompt_tokens_, prompt_code_points_;  // [prompts]
   std::vector<RequestId> ids_;                               // [prompts]
   std::vector<Choice> choices_;                              // [prompts * n]

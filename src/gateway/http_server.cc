@@ -1,8 +1,9 @@
-// The only file of the gateway that includes Boost (it costs most of a minute to compile), and longer than others for
-// that reason.
+// The only file of the gateway that includes Boost (it costs most of a minute to compile), and
+// longer than others for that reason.
 //
-// A connection is a state machine around one read that is always pending: its end of file is how a client that went
-// away is seen, whether its request is queued, running or streaming. Beast's parser is fed by hand for that reason.
+// A connection is a state machine around one read that is always pending: its end of file is how a
+// client that went away is seen, whether its request is queued, running or streaming. Beast's
+// parser is fed by hand for that reason.
 #include "gateway/http_server.h"
 
 #include <sys/resource.h>
@@ -31,18 +32,21 @@ namespace http = boost::beast::http;
 using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 using Tcp = asio::ip::tcp;
-using Executor = asio::io_context::executor_type;  // concrete: any_io_executor costs an allocation an operation
+using Executor =
+    asio::io_context::executor_type;  // concrete: any_io_executor costs an allocation an operation
 using Socket = asio::basic_stream_socket<Tcp, Executor>;
 using Acceptor = asio::basic_socket_acceptor<Tcp, Executor>;
 
 constexpr auto kSweepPeriod = std::chrono::milliseconds(200);
 constexpr auto kLingerTime = std::chrono::seconds(3);
-constexpr auto kFlushTime = std::chrono::seconds(1);  // output that is still queued when the server stops
-// Behind unread input the end of file cannot be seen: a client that pipelines more than the limit while its answer
-// takes longer than this is given up.
+constexpr auto kFlushTime =
+    std::chrono::seconds(1);  // output that is still queued when the server stops
+// Behind unread input the end of file cannot be seen: a client that pipelines more than the limit
+// while its answer takes longer than this is given up.
 constexpr auto kPausedMax = std::chrono::seconds(2);
 constexpr size_t kReadBytes = 16 << 10;
-constexpr int kRejectedConnections = 256;  // over max_connections: answered 503; beyond these closed without a word
+constexpr int kRejectedConnections =
+    256;  // over max_connections: answered 503; beyond these closed without a word
 
 // Grows with the bytes that arrive; Beast's string_body reserves what content-length merely claims.
 struct GrowingBody {
@@ -92,7 +96,12 @@ class Connection;
 
 struct HttpServer::Impl {
   explicit Impl(const HttpOptions& o)
-      : options(o), acceptor(io), signals(io), accept_retry(io), sweep(io), workers(std::max(1, o.workers)) {}
+      : options(o),
+        acceptor(io),
+        signals(io),
+        accept_retry(io),
+        sweep(io),
+        workers(std::max(1, o.workers)) {}
 
   void Accept();
   void WaitForSignal();
@@ -112,7 +121,8 @@ struct HttpServer::Impl {
   HttpHandler* handler = nullptr;
   uint16_t port = 0;
 
-  // I/O thread only. shared_ptr: asio's pending operations hold a connection beyond its removal from here.
+  // I/O thread only. shared_ptr: asio's pending operations hold a connection beyond its removal
+  // from here.
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
   std::unordered_set<std::shared_ptr<asio::steady_timer>> timers;  // of After
   int64_t buffered_body_bytes = 0;
@@ -141,7 +151,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Called every kSweepPeriod: what waits too long ends here.
   void CheckTime(Clock::time_point now) {
     if (queued_bytes() > 0 && now > write_deadline_) return Lose();
-    if (state_ == State::kHandling && read_paused_ && now > paused_since_ + kPausedMax) return Lose();
+    if (state_ == State::kHandling && read_paused_ && now > paused_since_ + kPausedMax)
+      return Lose();
     if (state_ == State::kHandling || now <= deadline_) return;
     if (state_ == State::kReading && parser_started_) {
       return Refuse(408, "the request did not arrive in time");
@@ -153,13 +164,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Lose();  // the client is gone: tell the handler, then close
 
   // The part behind Exchange; `serial` names the request it was made for.
-  bool Current(uint64_t serial) const { return state_ == State::kHandling && serial == serial_ && !answered_; }
+  bool Current(uint64_t serial) const {
+    return state_ == State::kHandling && serial == serial_ && !answered_;
+  }
   void Respond(HttpResponse response);
   void StartStream(const HttpResponse& head);
   void WriteStream(std::string_view bytes);
   void EndStream();
   void ReleaseBody();
-  int64_t queued_bytes() const { return static_cast<int64_t>(out_.size() + writing_.size() - written_); }
+  int64_t queued_bytes() const {
+    return static_cast<int64_t>(out_.size() + writing_.size() - written_);
+  }
   void SetCallbacks(std::function<void()> gone, std::function<void()> writable) {
     gone_ = std::move(gone);
     writable_ = std::move(writable);
@@ -227,9 +242,12 @@ class ConnectionExchange final : public Exchange {
   void Drop() override {
     if (connection_->Current(serial_)) connection_->Close();
   }
-  int64_t queued_bytes() const override { return connection_->Current(serial_) ? connection_->queued_bytes() : 0; }
+  int64_t queued_bytes() const override {
+    return connection_->Current(serial_) ? connection_->queued_bytes() : 0;
+  }
   void SetCallbacks(std::function<void()> gone, std::function<void()> writable) override {
-    if (connection_->Current(serial_)) connection_->SetCallbacks(std::move(gone), std::move(writable));
+    if (connection_->Current(serial_))
+      connection_->SetCallbacks(std::move(gone), std::move(writable));
   }
 
  private:
@@ -247,16 +265,18 @@ void Connection::ResetParser() {
 
 void Connection::StartRead() {
   if (reading_ || peer_eof_ || state_ == State::kClosed) return;
-  read_paused_ = state_ == State::kHandling && static_cast<int64_t>(in_.size()) >= server_.options.max_pipelined_bytes;
+  read_paused_ = state_ == State::kHandling &&
+                 static_cast<int64_t>(in_.size()) >= server_.options.max_pipelined_bytes;
   if (read_paused_) {
     paused_since_ = Clock::now();
     return;
   }
   reading_ = true;
-  socket_.async_read_some(in_.prepare(kReadBytes), [self = shared_from_this()](const ErrorCode& ec, size_t bytes) {
-    self->reading_ = false;
-    if (self->state_ != State::kClosed) self->OnRead(ec, bytes);
-  });
+  socket_.async_read_some(in_.prepare(kReadBytes),
+                          [self = shared_from_this()](const ErrorCode& ec, size_t bytes) {
+                            self->reading_ = false;
+                            if (self->state_ != State::kClosed) self->OnRead(ec, bytes);
+                          });
 }
 
 void Connection::OnRead(const ErrorCode& ec, size_t bytes) {
@@ -305,7 +325,8 @@ bool Connection::OnHeader() {
     return false;
   }
   const auto expect = message.find(http::field::expect);
-  if (expect != message.end() && beast::iequals(expect->value(), "100-continue") && !http10_ && !parser_->is_done()) {
+  if (expect != message.end() && beast::iequals(expect->value(), "100-continue") && !http10_ &&
+      !parser_->is_done()) {
     Append("HTTP/1.1 100 Continue\r\n\r\n");
   }
   return true;
@@ -313,13 +334,16 @@ bool Connection::OnHeader() {
 
 void Connection::OnParseError(const ErrorCode& ec) {
   if (ec == http::error::header_limit) {
-    return Refuse(431, "the header is larger than " + std::to_string(server_.options.max_header_bytes) + " bytes");
+    return Refuse(431, "the header is larger than " +
+                           std::to_string(server_.options.max_header_bytes) + " bytes");
   }
   if (ec == http::error::body_limit) {
-    return Refuse(413, "the body is larger than the limit of " + std::to_string(server_.options.max_body_bytes) +
+    return Refuse(413, "the body is larger than the limit of " +
+                           std::to_string(server_.options.max_body_bytes) +
                            " bytes (--max-body-bytes)");
   }
-  if (ec == http::error::bad_version) return Refuse(400, "only HTTP/1.0 and HTTP/1.1 are served here");
+  if (ec == http::error::bad_version)
+    return Refuse(400, "only HTTP/1.0 and HTTP/1.1 are served here");
   Refuse(400, "not a valid HTTP/1.1 request: " + ec.message());
 }
 
@@ -357,7 +381,8 @@ void Connection::Dispatch() {
   try {
     server_.handler->OnRequest(exchange, std::move(request));
   } catch (const std::exception& e) {  // out of memory, say: this request fails, the server stays
-    if (Current(serial_)) Respond(server_.handler->OnProtocolError(500, std::string("internal error: ") + e.what()));
+    if (Current(serial_))
+      Respond(server_.handler->OnProtocolError(500, std::string("internal error: ") + e.what()));
   }
   if (state_ != State::kClosed) StartRead();
 }
@@ -374,7 +399,8 @@ void Connection::Respond(HttpResponse response) {
 void Connection::StartStream(const HttpResponse& head) {
   chunked_ = !http10_;
   keep_alive_ = keep_alive_ && chunked_ && !server_.draining;
-  Append(FormatHttpHead(head, chunked_ ? BodyFraming::kChunked : BodyFraming::kUntilClose, keep_alive_));
+  Append(FormatHttpHead(head, chunked_ ? BodyFraming::kChunked : BodyFraming::kUntilClose,
+                        keep_alive_));
 }
 
 void Connection::WriteStream(std::string_view bytes) {
@@ -420,7 +446,8 @@ void Connection::OnWritten(const ErrorCode& ec, size_t bytes) {
 void Connection::OnFlushed() {
   if (state_ != State::kHandling) return;
   if (!answered_) {
-    const auto writable = writable_;  // a copy: the call may end the exchange, which forgets writable_
+    const auto writable =
+        writable_;  // a copy: the call may end the exchange, which forgets writable_
     if (writable) writable();
     return;
   }
@@ -433,8 +460,8 @@ void Connection::OnFlushed() {
   ParseInput();
 }
 
-// Closing while unread input is in the socket would reset it, and the client might never see the answer: what it still
-// sends is thrown away for a while.
+// Closing while unread input is in the socket would reset it, and the client might never see the
+// answer: what it still sends is thrown away for a while.
 void Connection::Linger() {
   ErrorCode ec;
   socket_.shutdown(Socket::shutdown_send, ec);
@@ -481,7 +508,8 @@ void HttpServer::Impl::Accept() {
     }
     const int open = static_cast<int>(connections.size());
     if (open < options.max_connections + kRejectedConnections) {
-      auto connection = std::make_shared<Connection>(*this, std::move(socket), open >= options.max_connections);
+      auto connection =
+          std::make_shared<Connection>(*this, std::move(socket), open >= options.max_connections);
       connections.emplace(connection.get(), connection);
       connection->Start();
     }
@@ -566,7 +594,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& option
     const std::string where = options.host + ":" + std::to_string(options.port);
     ErrorCode ec;
     Tcp::resolver resolver(impl.io);
-    const auto found = resolver.resolve(options.host, std::to_string(options.port), Tcp::resolver::passive, ec);
+    const auto found =
+        resolver.resolve(options.host, std::to_string(options.port), Tcp::resolver::passive, ec);
     if (ec || found.empty()) {
       return InvalidArgument("host '" + options.host + "' cannot be resolved: " + ec.message());
     }
@@ -576,9 +605,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& option
     if (!ec) impl.acceptor.bind(endpoint, ec);
     if (!ec) impl.acceptor.listen(4096, ec);
     if (ec == asio::error::address_in_use) {
-      return Status(StatusCode::kUnavailable,
-                    where + " is in use by another program; stop it, or choose another port with --port " +
-                        std::to_string(options.port + 1) + " (0: any free one)");
+      return Status(
+          StatusCode::kUnavailable,
+          where + " is in use by another program; stop it, or choose another port with --port " +
+              std::to_string(options.port + 1) + " (0: any free one)");
     }
     if (ec) return InvalidArgument("cannot listen on " + where + ": " + ec.message());
     impl.port = impl.acceptor.local_endpoint().port();
@@ -606,7 +636,9 @@ void HttpServer::Start(HttpHandler& handler) {
 
 void HttpServer::Post(std::function<void()> work) { asio::post(impl_->io, std::move(work)); }
 
-void HttpServer::RunOnWorker(std::function<void()> work) { asio::post(impl_->workers, std::move(work)); }
+void HttpServer::RunOnWorker(std::function<void()> work) {
+  asio::post(impl_->workers, std::move(work));
+}
 
 void HttpServer::After(std::chrono::milliseconds delay, std::function<void()> work) {
   if (impl_->stopping) return;

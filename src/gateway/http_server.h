@@ -1,5 +1,5 @@
-// HTTP/1.1 over TCP for any handler: one I/O thread, a few workers for long computations, bounded everything.
-// Nothing here knows about models; Boost stays in http_server.cc.
+// HTTP/1.1 over TCP for any handler: one I/O thread, a few workers for long computations, bounded
+// everything. Nothing here knows about models; Boost stays in http_server.cc.
 #pragma once
 
 #include <chrono>
@@ -22,13 +22,13 @@ struct HttpOptions {
   int max_connections = 2048;  // beyond it a connection is answered 503 and closed
   int max_header_bytes = 32 << 10;
   int64_t max_body_bytes = 10 << 20;
-  int64_t max_buffered_body_bytes = 256 << 20;       // bodies held over all connections; beyond it 429
-  int64_t max_pipelined_bytes = 256 << 10;           // read ahead while an answer is under way
+  int64_t max_buffered_body_bytes = 256 << 20;  // bodies held over all connections; beyond it 429
+  int64_t max_pipelined_bytes = 256 << 10;      // read ahead while an answer is under way
   std::chrono::milliseconds header_timeout{10'000};  // first byte to end of header
   std::chrono::milliseconds body_timeout{120'000};   // end of header to end of body
   std::chrono::milliseconds idle_timeout{120'000};   // between requests of a connection
   std::chrono::milliseconds write_timeout{30'000};   // without any progress of a write
-  bool handle_signals = false;                       // SIGINT and SIGTERM go to HttpHandler::OnSignal
+  bool handle_signals = false;  // SIGINT and SIGTERM go to HttpHandler::OnSignal
 };
 
 struct HttpRequest {
@@ -47,20 +47,21 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
-// One request's answer: either Respond, or StartStream, Write..., EndStream. Calls after the client went away, or after
-// the answer's end, do nothing. Thread rule: I/O thread only.
+// One request's answer: either Respond, or StartStream, Write..., EndStream. Calls after the client
+// went away, or after the answer's end, do nothing. Thread rule: I/O thread only.
 class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual void Respond(HttpResponse response) = 0;
   virtual void StartStream(HttpResponse head) = 0;  // its body is ignored
-  virtual void Write(std::string_view bytes) = 0;   // sent at once when the socket takes it, else queued
+  virtual void Write(
+      std::string_view bytes) = 0;  // sent at once when the socket takes it, else queued
   virtual void EndStream() = 0;
   virtual void ReleaseBody() = 0;            // the request's body is no longer held by the handler
   virtual void Drop() = 0;                   // closes the connection; `gone` is not called
   virtual int64_t queued_bytes() const = 0;  // written but not yet taken by the socket
-  // gone: the client closed before the answer's end. writable: the queue became empty. Both I/O thread, at most one
-  // `gone`; both are forgotten at the answer's end.
+  // gone: the client closed before the answer's end. writable: the queue became empty. Both I/O
+  // thread, at most one `gone`; both are forgotten at the answer's end.
   virtual void SetCallbacks(std::function<void()> gone, std::function<void()> writable) = 0;
 };
 
@@ -68,7 +69,8 @@ class Exchange {
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
-  // shared_ptr: an exchange is held by the handler's unfinished work and by the connection, whichever ends last.
+  // shared_ptr: an exchange is held by the handler's unfinished work and by the connection,
+  // whichever ends last.
   virtual void OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest request) = 0;
   // The answer for what never became a request (bad HTTP, too large, too slow, too many).
   virtual HttpResponse OnProtocolError(int status, const std::string& message) = 0;
@@ -80,8 +82,8 @@ class HttpServer {
  public:
   struct Impl;  // of http_server.cc
 
-  // Binds and listens; nothing is accepted before Start. kUnavailable: the port is in use (says what to type);
-  // kInvalidArgument: the host is no address of this machine.
+  // Binds and listens; nothing is accepted before Start. kUnavailable: the port is in use (says
+  // what to type); kInvalidArgument: the host is no address of this machine.
   static Result<std::unique_ptr<HttpServer>> Listen(const HttpOptions& options);
   ~HttpServer();  // Stop and Join
 
@@ -89,8 +91,9 @@ class HttpServer {
   void Start(HttpHandler& handler);       // `handler` outlives Join
   void Post(std::function<void()> work);  // runs in the I/O thread
   void RunOnWorker(std::function<void()> work);
-  void After(std::chrono::milliseconds delay, std::function<void()> work);  // I/O thread; dropped by Stop
-  void SetDraining();  // from now on every answer closes its connection
+  void After(std::chrono::milliseconds delay,
+             std::function<void()> work);  // I/O thread; dropped by Stop
+  void SetDraining();                      // from now on every answer closes its connection
   int connections() const;
   // No more connections; queued output goes out for up to a second, then all is closed.
   void Stop();

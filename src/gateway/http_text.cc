@@ -36,7 +36,8 @@ std::string HttpDate() {
 }  // namespace
 
 std::string FormatHttpHead(const HttpResponse& response, BodyFraming framing, bool keep_alive) {
-  std::string head = "HTTP/1.1 " + std::to_string(response.status) + " " + ReasonPhrase(response.status) + "\r\n";
+  std::string head =
+      "HTTP/1.1 " + std::to_string(response.status) + " " + ReasonPhrase(response.status) + "\r\n";
   head += "date: " + HttpDate() + "\r\n";
   if (!response.content_type.empty()) head += "content-type: " + response.content_type + "\r\n";
   if (framing == BodyFraming::kChunked) head += "transfer-encoding: chunked\r\n";

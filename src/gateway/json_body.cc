@@ -9,8 +9,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What a text would cost as a tree, told before anything is built: nlohmann's parser does not recurse, but its writer
-// does, and a body of "[{},{},…" takes 30 times its bytes.
+// What a text would cost as a tree, told before anything is built: nlohmann's parser does not
+// recurse, but its writer does, and a body of "[{},{},…" takes 30 times its bytes.
 struct Shape {
   int depth = 0;
   int64_t containers = 0;
@@ -37,7 +37,9 @@ Shape ShapeOf(std::string_view text) {
   return shape;
 }
 
-std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string Dump(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 // For messages: short, and without walking a large value.
 std::string Show(const Json& value) {
@@ -61,7 +63,8 @@ std::optional<int64_t> AsInt(const Json& value) {
   if (value.is_number_integer()) return value.get<int64_t>();
   if (value.is_number_float()) {
     const auto number = value.get<double>();
-    if (std::abs(number) <= 9007199254740992.0 && number == std::floor(number)) return static_cast<int64_t>(number);
+    if (std::abs(number) <= 9007199254740992.0 && number == std::floor(number))
+      return static_cast<int64_t>(number);
   }
   return std::nullopt;
 }
@@ -69,17 +72,20 @@ std::optional<int64_t> AsInt(const Json& value) {
 std::string ShowNumber(double value) { return Dump(Json(value)); }
 
 std::string RangeText(const IntRange& range) {
-  if (range.high == std::numeric_limits<int64_t>::max()) return "an integer of at least " + std::to_string(range.low);
+  if (range.high == std::numeric_limits<int64_t>::max())
+    return "an integer of at least " + std::to_string(range.low);
   return "an integer in [" + std::to_string(range.low) + ", " + std::to_string(range.high) + "]";
 }
 
 std::string RangeText(const NumberRange& range) {
   const char* open = range.low_end == NumberRange::Low::kExcluded ? "(" : "[";
-  return std::string("a number in ") + open + ShowNumber(range.low) + ", " + ShowNumber(range.high) + "]";
+  return std::string("a number in ") + open + ShowNumber(range.low) + ", " +
+         ShowNumber(range.high) + "]";
 }
 
 bool InRange(double value, const NumberRange& range) {
-  const bool above = range.low_end == NumberRange::Low::kExcluded ? value > range.low : value >= range.low;
+  const bool above =
+      range.low_end == NumberRange::Low::kExcluded ? value > range.low : value >= range.low;
   return above && value <= range.high;
 }
 
@@ -100,11 +106,13 @@ JsonBody::~JsonBody() = default;
 JsonBody::JsonBody(std::string_view text) : impl_(std::make_unique<Impl>()) {
   const Shape shape = ShapeOf(text);
   if (shape.depth > kDepthMax) {
-    Fail("", "invalid_json", "the body is nested deeper than " + std::to_string(kDepthMax) + " levels");
+    Fail("", "invalid_json",
+         "the body is nested deeper than " + std::to_string(kDepthMax) + " levels");
     return;
   }
   if (shape.containers > kContainersMax) {
-    Fail("", "invalid_json", "the body has more than " + std::to_string(kContainersMax) + " arrays and objects");
+    Fail("", "invalid_json",
+         "the body has more than " + std::to_string(kContainersMax) + " arrays and objects");
     return;
   }
   try {
@@ -118,7 +126,8 @@ JsonBody::JsonBody(std::string_view text) : impl_(std::make_unique<Impl>()) {
     const std::string what = e.what();
     const size_t bracket = what.find("] ");
     Fail("", "invalid_json",
-         "the body is not valid JSON: " + what.substr(bracket == std::string::npos ? 0 : bracket + 2));
+         "the body is not valid JSON: " +
+             what.substr(bracket == std::string::npos ? 0 : bracket + 2));
   }
 }
 
@@ -128,11 +137,13 @@ void JsonBody::Fail(const std::string& field, const std::string& code, const std
 
 namespace {
 
-void Refuse(JsonBody& body, const std::string& field, const std::string& expected, const Json& got) {
+void Refuse(JsonBody& body, const std::string& field, const std::string& expected,
+            const Json& got) {
   body.Fail(field, "invalid_value", "'" + field + "' must be " + expected + ", got " + Show(got));
 }
 
-void WrongType(JsonBody& body, const std::string& field, const std::string& expected, const Json& got) {
+void WrongType(JsonBody& body, const std::string& field, const std::string& expected,
+               const Json& got) {
   body.Fail(field, "invalid_type", "'" + field + "' must be " + expected + ", got " + Show(got));
 }
 
@@ -212,7 +223,8 @@ std::string JsonBody::String(const char* field, const std::string& otherwise) {
   return otherwise;
 }
 
-std::vector<std::string> JsonBody::StringOrList(const char* field, size_t count_max, size_t bytes_max) {
+std::vector<std::string> JsonBody::StringOrList(const char* field, size_t count_max,
+                                                size_t bytes_max) {
   const Json* value = impl_->Find(field);
   if (!value) return {};
   const std::string expected = "a string or an array of at most " + std::to_string(count_max) +
@@ -229,7 +241,8 @@ std::vector<std::string> JsonBody::StringOrList(const char* field, size_t count_
       texts.push_back(item.get<std::string>());
     }
   } else {
-    value->is_array() ? Refuse(*this, field, expected, *value) : WrongType(*this, field, expected, *value);
+    value->is_array() ? Refuse(*this, field, expected, *value)
+                      : WrongType(*this, field, expected, *value);
   }
   for (const std::string& text : texts) {
     if (text.empty() || text.size() > bytes_max) Refuse(*this, field, expected, Json(text));
@@ -261,7 +274,8 @@ std::map<TokenId, double> JsonBody::TokenBias(const char* field, int64_t vocab, 
   }
   for (const auto& [key, item] : value->items()) {
     int64_t id = -1;
-    if (!key.empty() && key.size() <= 10 && key.find_first_not_of("0123456789") == std::string::npos) {
+    if (!key.empty() && key.size() <= 10 &&
+        key.find_first_not_of("0123456789") == std::string::npos) {
       id = std::stoll(key);
     }
     if (id < 0 || id >= vocab) {
@@ -279,11 +293,13 @@ std::map<TokenId, double> JsonBody::TokenBias(const char* field, int64_t vocab, 
 }
 
 std::vector<PromptInput> JsonBody::Prompts(const char* field, int64_t vocab, size_t count_max) {
-  const std::string expected = "a string, an array of strings, an array of token ids, or an array of such arrays";
+  const std::string expected =
+      "a string, an array of strings, an array of token ids, or an array of such arrays";
   const Json* value = impl_->Find(field);
   std::vector<PromptInput> prompts;
   if (!value) {
-    Fail(field, "missing_required_parameter", std::string("'") + field + "' is required: " + expected);
+    Fail(field, "missing_required_parameter",
+         std::string("'") + field + "' is required: " + expected);
     return prompts;
   }
   if (value->is_string()) return {value->get<std::string>()};
@@ -336,10 +352,12 @@ std::string ContentText(JsonBody& body, const std::string& where, const Json& co
     if (part.is_object() && part.contains("type") && part["type"].is_string() &&
         part["type"].get_ref<const std::string&>() != "text") {
       body.Fail(where, "unsupported_parameter",
-                "'" + where + "' has a part of type " + Show(part["type"]) + "; this model takes text only");
+                "'" + where + "' has a part of type " + Show(part["type"]) +
+                    "; this model takes text only");
       return "";
     }
-    if (!part.is_object() || !part.contains("text") || !part["text"].is_string() || !part.contains("type")) {
+    if (!part.is_object() || !part.contains("text") || !part["text"].is_string() ||
+        !part.contains("type")) {
       WrongType(body, where, "text parts {\"type\": \"text\", \"text\": string}", part);
       return "";
     }
@@ -350,14 +368,15 @@ std::string ContentText(JsonBody& body, const std::string& where, const Json& co
   return text;
 }
 
-// Templates take arguments as objects, clients send them as JSON text. The text goes in as it is: its order of keys
-// is part of what the model once wrote.
+// Templates take arguments as objects, clients send them as JSON text. The text goes in as it is:
+// its order of keys is part of what the model once wrote.
 std::string ToolCallsJson(const Json& calls) {
   std::string out = "[";
   for (const Json& call : calls) {
     if (out.size() > 1) out += ',';
-    const bool has_text = call.is_object() && call.contains("function") && call["function"].is_object() &&
-                          call["function"].contains("arguments") && call["function"]["arguments"].is_string();
+    const bool has_text = call.is_object() && call.contains("function") &&
+                          call["function"].is_object() && call["function"].contains("arguments") &&
+                          call["function"]["arguments"].is_string();
     const std::string text = has_text ? call["function"]["arguments"].get<std::string>() : "";
     if (!has_text || ShapeOf(text).depth > JsonBody::kDepthMax || !Json::accept(text) ||
         !Json::parse(text).is_object()) {
@@ -391,15 +410,16 @@ std::string MessageJson(JsonBody& body, const std::string& where, const Json& me
     return "";
   }
   const auto& name = role->get_ref<const std::string&>();
-  if (name != "system" && name != "developer" && name != "user" && name != "assistant" && name != "tool" &&
-      name != "function") {
+  if (name != "system" && name != "developer" && name != "user" && name != "assistant" &&
+      name != "tool" && name != "function") {
     Refuse(body, where + ".role", kRoles, *role);
     return "";
   }
   Json out = message;
   if (name == "developer") out["role"] = "system";
   const auto calls = message.find("tool_calls");
-  const bool has_calls = calls != message.end() && !calls->is_null() && !(calls->is_array() && calls->empty());
+  const bool has_calls =
+      calls != message.end() && !calls->is_null() && !(calls->is_array() && calls->empty());
   if (has_calls && !calls->is_array()) {
     WrongType(body, where + ".tool_calls", "an array", *calls);
     return "";
@@ -407,10 +427,12 @@ std::string MessageJson(JsonBody& body, const std::string& where, const Json& me
   const auto content = message.find("content");
   if (content != message.end() && !content->is_null()) {
     out["content"] = ContentText(body, where + ".content", *content);
-  } else if (has_calls || (message.contains("function_call") && !message["function_call"].is_null())) {
+  } else if (has_calls ||
+             (message.contains("function_call") && !message["function_call"].is_null())) {
     out["content"] = nullptr;
   } else if (content == message.end() && name != "assistant") {
-    body.Fail(where + ".content", "missing_required_parameter", "'" + where + ".content' is required");
+    body.Fail(where + ".content", "missing_required_parameter",
+              "'" + where + ".content' is required");
     return "";
   } else {
     out["content"] = "";
@@ -429,7 +451,8 @@ std::string MessageJson(JsonBody& body, const std::string& where, const Json& me
 std::string JsonBody::Messages(const char* field) {
   const Json* value = impl_->Find(field);
   if (!value) {
-    Fail(field, "missing_required_parameter", std::string("'") + field + "' is required: an array of messages");
+    Fail(field, "missing_required_parameter",
+         std::string("'") + field + "' is required: an array of messages");
     return "[]";
   }
   if (!value->is_array() || value->empty()) {
@@ -475,7 +498,8 @@ bool JsonBody::MemberBool(const char* field, const char* member) {
 bool JsonBody::IsOneOf(const char* field, const char* json_text, const char* other_text) const {
   const Json* value = impl_->Find(field);
   if (!value) return true;
-  return (json_text && *value == Json::parse(json_text)) || (other_text && *value == Json::parse(other_text));
+  return (json_text && *value == Json::parse(json_text)) ||
+         (other_text && *value == Json::parse(other_text));
 }
 
 }  // namespace sixfold::gateway

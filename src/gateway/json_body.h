@@ -1,6 +1,7 @@
-// Reads the fields of a JSON object that came over the wire, each with its type and range. The first thing that is
-// wrong is kept as an ApiError naming field, range and what was got; later reads then return their defaults.
-// An absent field and null both mean the default. Pure: no I/O, no state beyond the object.
+// Reads the fields of a JSON object that came over the wire, each with its type and range. The
+// first thing that is wrong is kept as an ApiError naming field, range and what was got; later
+// reads then return their defaults. An absent field and null both mean the default. Pure: no I/O,
+// no state beyond the object.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,9 @@ using PromptInput = std::variant<std::string, std::vector<TokenId>>;
 
 class JsonBody {
  public:
-  // Refuses what is not JSON, not UTF-8 (a lone surrogate's escape included), not an object, nested deeper than
-  // kDepthMax, or made of more arrays and objects than kContainersMax. Of equal keys the last one counts, as in Python.
+  // Refuses what is not JSON, not UTF-8 (a lone surrogate's escape included), not an object, nested
+  // deeper than kDepthMax, or made of more arrays and objects than kContainersMax. Of equal keys
+  // the last one counts, as in Python.
   static constexpr int kDepthMax = 100;
   static constexpr int64_t kContainersMax = 1 << 18;  // each takes up to 100 bytes once it is read
   explicit JsonBody(std::string_view text);
@@ -53,10 +55,12 @@ class JsonBody {
   std::vector<TokenId> TokenIds(const char* field, int64_t vocab, size_t count_max);
   std::map<TokenId, double> TokenBias(const char* field, int64_t vocab, NumberRange range);
   std::vector<PromptInput> Prompts(const char* field, int64_t vocab, size_t count_max);
-  // `messages` as the chat template takes them, in JSON: text parts joined by line breaks, role developer as system,
-  // null content as "" unless the message calls tools, arguments of tool calls as objects.
+  // `messages` as the chat template takes them, in JSON: text parts joined by line breaks, role
+  // developer as system, null content as "" unless the message calls tools, arguments of tool calls
+  // as objects.
   std::string Messages(const char* field);
-  // The object under `field` as JSON with `extra` (members without braces) put last; "{…}" in any case.
+  // The object under `field` as JSON with `extra` (members without braces) put last; "{…}" in any
+  // case.
   std::string ObjectWith(const char* field, const std::string& extra);
   // Bool of a member of an object field; false when the object is absent.
   bool MemberBool(const char* field, const char* member);

@@ -29,7 +29,9 @@ void AppendEscape(unsigned char c, std::string& out) {
 // Table 3-7 of the Unicode standard: no overlong forms, no surrogates, nothing above U+10FFFF.
 size_t Utf8SequenceLength(std::string_view text) {
   if (text.empty()) return 0;
-  const auto at = [text](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto at = [text](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
   const auto tail = [&at](size_t i) { return (at(i) & 0xc0) == 0x80; };
   const unsigned lead = at(0);
   if (lead < 0x80) return 1;

@@ -1,4 +1,5 @@
-// Writes JSON straight into a string: a streamed chunk is made once a token, without a tree in between.
+// Writes JSON straight into a string: a streamed chunk is made once a token, without a tree in
+// between.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace sixfold::gateway {
 
-// Commas are placed here; the caller balances Begin and End. Invalid UTF-8 becomes U+FFFD; numbers that are not finite
-// are clamped to what JSON can say.
+// Commas are placed here; the caller balances Begin and End. Invalid UTF-8 becomes U+FFFD; numbers
+// that are not finite are clamped to what JSON can say.
 class JsonWriter {
  public:
   JsonWriter& BeginObject() { return Open('{'); }
@@ -38,7 +39,8 @@ class JsonWriter {
   bool needs_comma_ = false;
 };
 
-// Bytes of the UTF-8 sequence at the start of `text` (1 to 4), or 0 when it is ill-formed or cut off.
+// Bytes of the UTF-8 sequence at the start of `text` (1 to 4), or 0 when it is ill-formed or cut
+// off.
 size_t Utf8SequenceLength(std::string_view text);
 
 }  // namespace sixfold::gateway

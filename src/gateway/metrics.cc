@@ -39,13 +39,16 @@ class Page {
     metric.gauge.value = value;
     Add("sixfold_" + name, help, MetricType::Gauge, {metric});
   }
-  void OwnCounters(const std::string& name, const std::string& help, std::vector<ClientMetric> metrics) {
+  void OwnCounters(const std::string& name, const std::string& help,
+                   std::vector<ClientMetric> metrics) {
     Add("sixfold_" + name, help, MetricType::Counter, std::move(metrics));
   }
-  void Counters(const std::string& name, const std::string& help, const std::vector<ClientMetric>& metrics) {
+  void Counters(const std::string& name, const std::string& help,
+                const std::vector<ClientMetric>& metrics) {
     AddBoth(name, help, MetricType::Counter, metrics);
   }
-  void Histogram(const std::string& name, const std::string& help, const gateway::Histogram& histogram) {
+  void Histogram(const std::string& name, const std::string& help,
+                 const gateway::Histogram& histogram) {
     ClientMetric metric = Labelled("", "");
     uint64_t total = 0;
     for (size_t i = 0; i < histogram.counts().size(); ++i) {
@@ -72,7 +75,8 @@ class Page {
     Add("sixfold_" + name, help, type, metrics);
     Add("vllm:" + name, help, type, metrics);
   }
-  void Add(const std::string& name, const std::string& help, MetricType type, std::vector<ClientMetric> metrics) {
+  void Add(const std::string& name, const std::string& help, MetricType type,
+           std::vector<ClientMetric> metrics) {
     families_.push_back(MetricFamily{name, help, type, std::move(metrics)});
   }
 
@@ -87,9 +91,12 @@ void AddEngine(Page& page, const EngineStats& engine) {
   page.Gauge("kv_cache_usage_perc", "Share of K/V blocks in use, 0 to 1",
              static_cast<double>(engine.blocks_used) / total);
   page.OwnGauge("kv_blocks_used", "K/V blocks in use", static_cast<double>(engine.blocks_used));
-  page.OwnGauge("kv_blocks_total", "K/V blocks there are", static_cast<double>(engine.blocks_total));
-  page.Counter("prompt_tokens_total", "Prompt tokens computed", static_cast<double>(engine.prompt_tokens));
-  page.Counter("generation_tokens_total", "Tokens sampled", static_cast<double>(engine.generated_tokens));
+  page.OwnGauge("kv_blocks_total", "K/V blocks there are",
+                static_cast<double>(engine.blocks_total));
+  page.Counter("prompt_tokens_total", "Prompt tokens computed",
+               static_cast<double>(engine.prompt_tokens));
+  page.Counter("generation_tokens_total", "Tokens sampled",
+               static_cast<double>(engine.generated_tokens));
   page.Counter("num_preemptions_total", "Requests that lost their blocks and were computed again",
                static_cast<double>(engine.preemptions));
   ClientMetric steps = page.Labelled("", "");
@@ -99,7 +106,8 @@ void AddEngine(Page& page, const EngineStats& engine) {
 
 }  // namespace
 
-Histogram::Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
+Histogram::Histogram(std::vector<double> bounds)
+    : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
 
 void Histogram::Observe(double value, uint64_t times) {
   const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
@@ -112,14 +120,17 @@ Metrics::Metrics()
                            1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560}),
       inter_token_latency({0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
                            0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80}),
-      e2e_request_latency(
-          {0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}) {}
+      e2e_request_latency({0.1, 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,
+                           20,  30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680}) {}
 
-std::string Metrics::Render(const EngineStats& engine, const std::string& model_name, int connections) const {
+std::string Metrics::Render(const EngineStats& engine, const std::string& model_name,
+                            int connections) const {
   Page page(model_name);
-  page.Histogram("time_to_first_token_seconds", "From the whole request to its first token", time_to_first_token);
+  page.Histogram("time_to_first_token_seconds", "From the whole request to its first token",
+                 time_to_first_token);
   page.Histogram("inter_token_latency_seconds", "Between tokens of a choice", inter_token_latency);
-  page.Histogram("e2e_request_latency_seconds", "From the whole request to the end of its answer", e2e_request_latency);
+  page.Histogram("e2e_request_latency_seconds", "From the whole request to the end of its answer",
+                 e2e_request_latency);
   std::vector<ClientMetric> finished, by_status;
   for (size_t i = 0; i < choices_finished.size(); ++i) {
     finished.push_back(page.Labelled("finished_reason", OutcomeName(i)));
@@ -133,7 +144,8 @@ std::string Metrics::Render(const EngineStats& engine, const std::string& model_
   page.OwnCounters("http_responses_total", "Answers by HTTP status", by_status);
   ClientMetric slow = page.Labelled("", "");
   slow.counter.value = static_cast<double>(slow_clients);
-  page.OwnCounters("slow_clients_dropped_total", "Streams ended because their client did not read", {slow});
+  page.OwnCounters("slow_clients_dropped_total", "Streams ended because their client did not read",
+                   {slow});
   page.OwnGauge("http_connections", "Open connections", connections);
   AddEngine(page, engine);
   return page.Text();

@@ -1,5 +1,6 @@
 // What GET /metrics says: latencies and outcomes seen by the gateway, and the engine's counters.
-// Each family appears under our name (sixfold_…) and under the one dashboards and endpoint pickers know (vllm:…).
+// Each family appears under our name (sixfold_…) and under the one dashboards and endpoint pickers
+// know (vllm:…).
 #pragma once
 
 #include <array>
@@ -15,7 +16,8 @@ namespace sixfold::gateway {
 // Counts of values by upper bound, as Prometheus wants them.
 class Histogram {
  public:
-  explicit Histogram(std::vector<double> bounds);  // ascending; the last bucket, without bound, is implied
+  explicit Histogram(
+      std::vector<double> bounds);  // ascending; the last bucket, without bound, is implied
   void Observe(double value, uint64_t times = 1);
 
   const std::vector<double>& bounds() const { return bounds_; }
@@ -35,15 +37,16 @@ class Metrics {
  public:
   Metrics();
 
-  Histogram time_to_first_token;               // seconds, from the request's last byte to its first token
-  Histogram inter_token_latency;               // seconds
-  Histogram e2e_request_latency;               // seconds, finished requests only
+  Histogram time_to_first_token;  // seconds, from the request's last byte to its first token
+  Histogram inter_token_latency;  // seconds
+  Histogram e2e_request_latency;  // seconds, finished requests only
   std::array<uint64_t, 4> choices_finished{};  // by Outcome
   std::map<int, uint64_t> responses;           // by HTTP status
   uint64_t slow_clients = 0;                   // dropped because they did not read
 
   // The text exposition format (version 0.0.4).
-  std::string Render(const EngineStats& engine, const std::string& model_name, int connections) const;
+  std::string Render(const EngineStats& engine, const std::string& model_name,
+                     int connections) const;
 };
 
 }  // namespace sixfold::gateway

@@ -17,8 +17,8 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
-// Token text as a key of completions' top_logprobs: parts of a UTF-8 sequence are written bytes:\xNN, so that two of
-// them never fall together.
+// Token text as a key of completions' top_logprobs: parts of a UTF-8 sequence are written
+// bytes:\xNN, so that two of them never fall together.
 std::string TokenName(const std::string& bytes) {
   constexpr char kHex[] = "0123456789abcdef";
   if (IsUtf8(bytes)) return bytes;
@@ -27,7 +27,8 @@ std::string TokenName(const std::string& bytes) {
   return name;
 }
 
-// JSON has no minus infinity, the logarithm of a token that a bias forbade; clients know this number for it.
+// JSON has no minus infinity, the logarithm of a token that a bias forbade; clients know this
+// number for it.
 float Shown(float logprob) { return std::max(logprob, -9999.0f); }
 
 void WriteChatToken(JsonWriter& out, const std::string& bytes, float logprob) {
@@ -108,7 +109,8 @@ void WriteUsage(JsonWriter& out, const Usage& usage) {
 }
 
 void WriteHead(JsonWriter& out, const AnswerHead& head, const char* object) {
-  out.BeginObject().Key("id").String(head.id).Key("object").String(object).Key("created").Int(head.created);
+  out.BeginObject().Key("id").String(head.id).Key("object").String(object).Key("created").Int(
+      head.created);
   out.Key("model").String(head.model).Key("system_fingerprint").String(head.fingerprint);
 }
 
@@ -117,14 +119,16 @@ const char* ChunkObject(Endpoint endpoint) {
 }
 
 void WriteModel(JsonWriter& out, const ModelCard& card, const std::string& name) {
-  out.BeginObject().Key("id").String(name).Key("object").String("model").Key("created").Int(card.created);
+  out.BeginObject().Key("id").String(name).Key("object").String("model").Key("created").Int(
+      card.created);
   out.Key("owned_by").String("sixfold").Key("root").String(card.root).Key("parent").Null();
   out.Key("max_model_len").Int(card.max_model_len).EndObject();
 }
 
 }  // namespace
 
-std::string StreamChunk(const AnswerHead& head, const ChoiceNews& news, UsageField usage_field, const Usage& usage) {
+std::string StreamChunk(const AnswerHead& head, const ChoiceNews& news, UsageField usage_field,
+                        const Usage& usage) {
   JsonWriter out;
   WriteHead(out, head, ChunkObject(head.endpoint));
   out.Key("choices").BeginArray().BeginObject().Key("index").Int(news.index);
@@ -157,7 +161,8 @@ std::string UsageChunk(const AnswerHead& head, const Usage& usage) {
   return std::move(out).Take();
 }
 
-std::string FullAnswer(const AnswerHead& head, const std::vector<ChoiceNews>& choices, const Usage& usage) {
+std::string FullAnswer(const AnswerHead& head, const std::vector<ChoiceNews>& choices,
+                       const Usage& usage) {
   JsonWriter out;
   const bool chat = head.endpoint == Endpoint::kChat;
   WriteHead(out, head, chat ? "chat.completion" : "text_completion");
@@ -165,7 +170,12 @@ std::string FullAnswer(const AnswerHead& head, const std::vector<ChoiceNews>& ch
   for (const ChoiceNews& choice : choices) {
     out.BeginObject().Key("index").Int(choice.index);
     if (chat) {
-      out.Key("message").BeginObject().Key("role").String("assistant").Key("content").String(choice.text);
+      out.Key("message")
+          .BeginObject()
+          .Key("role")
+          .String("assistant")
+          .Key("content")
+          .String(choice.text);
       out.Key("refusal").Null().EndObject();
     } else {
       out.Key("text").String(choice.text);

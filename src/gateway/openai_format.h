@@ -26,7 +26,8 @@ struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
 };
 
-// One sampled token as the client sees it. Texts are raw bytes: a token may be a part of a UTF-8 sequence.
+// One sampled token as the client sees it. Texts are raw bytes: a token may be a part of a UTF-8
+// sequence.
 struct LogprobEntry {
   std::string token;
   float logprob = 0;
@@ -50,11 +51,13 @@ struct ChoiceNews {
 enum class UsageField : uint8_t { kAbsent, kNull, kPresent };
 
 // One event's JSON. `usage` is read for kPresent.
-std::string StreamChunk(const AnswerHead& head, const ChoiceNews& news, UsageField usage_field, const Usage& usage);
+std::string StreamChunk(const AnswerHead& head, const ChoiceNews& news, UsageField usage_field,
+                        const Usage& usage);
 // The chunk with no choices, last before [DONE].
 std::string UsageChunk(const AnswerHead& head, const Usage& usage);
 // The whole answer; every choice is finished.
-std::string FullAnswer(const AnswerHead& head, const std::vector<ChoiceNews>& choices, const Usage& usage);
+std::string FullAnswer(const AnswerHead& head, const std::vector<ChoiceNews>& choices,
+                       const Usage& usage);
 
 struct ModelCard {
   std::vector<std::string> names;  // served under any of them

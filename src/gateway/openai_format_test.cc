@@ -18,7 +18,16 @@ TEST(JsonWriter, WritesWhatAnotherParserReads) {
   for (int c = 0; c < 128; ++c) all += static_cast<char>(c);
   all += "é日🙂";
   JsonWriter out;
-  out.BeginObject().Key("text").String(all).Key("list").BeginArray().Int(-3).Number(0.1).Float(0.1f).Bool(true).Null();
+  out.BeginObject()
+      .Key("text")
+      .String(all)
+      .Key("list")
+      .BeginArray()
+      .Int(-3)
+      .Number(0.1)
+      .Float(0.1f)
+      .Bool(true)
+      .Null();
   out.EndArray().Key("raw").Raw("{\"a\":1}").Key("empty").BeginObject().EndObject().EndObject();
   const Json read = Json::parse(out.text());
   EXPECT_EQ(read["text"].get<std::string>(), all);
@@ -29,8 +38,8 @@ TEST(JsonWriter, WritesWhatAnotherParserReads) {
 
 TEST(JsonWriter, InvalidUtf8BecomesReplacementCharacters) {
   for (const std::string& bad :
-       {std::string("\xff"), std::string("\xc0\x80"), std::string("\xed\xa0\x80"), std::string("\xf4\x90\x80\x80"),
-        std::string("\xe6\x97"), std::string("\xf0\x9f\x99")}) {
+       {std::string("\xff"), std::string("\xc0\x80"), std::string("\xed\xa0\x80"),
+        std::string("\xf4\x90\x80\x80"), std::string("\xe6\x97"), std::string("\xf0\x9f\x99")}) {
     JsonWriter out;
     out.String("a" + bad + "b");
     const std::string text = Json::parse(out.text());
@@ -48,10 +57,13 @@ TEST(JsonWriter, NumbersThatJsonCannotSayAreClamped) {
 
 TEST(Format, CompletionsKeepTokensApartThatAreNoText) {
   ChoiceNews news{.text = "x", .with_logprobs = true};
-  news.logprobs.push_back(
-      {.token = "\xf0\x9f", .logprob = -INFINITY, .top = {{"\x99", -1.0f}, {"\x82", -2.0f}}, .text_offset = 4});
+  news.logprobs.push_back({.token = "\xf0\x9f",
+                           .logprob = -INFINITY,
+                           .top = {{"\x99", -1.0f}, {"\x82", -2.0f}},
+                           .text_offset = 4});
   const AnswerHead head{.endpoint = Endpoint::kCompletions, .id = "i", .model = "m"};
-  const Json logprobs = Json::parse(StreamChunk(head, news, UsageField::kAbsent, {}))["choices"][0]["logprobs"];
+  const Json logprobs =
+      Json::parse(StreamChunk(head, news, UsageField::kAbsent, {}))["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"][0], "bytes:\\xf0\\x9f");
   EXPECT_EQ(logprobs["token_logprobs"][0], -9999.0);
   EXPECT_EQ(logprobs["top_logprobs"][0].size(), 3u) << "the sampled one is always there";
@@ -62,11 +74,15 @@ TEST(Metrics, HistogramsAreCumulativeAndEveryFamilyHasBothNames) {
   Metrics metrics;
   metrics.time_to_first_token.Observe(0.03);
   metrics.time_to_first_token.Observe(5000, 2);
-  const EngineStats engine{.running = 3, .waiting = 4, .blocks_total = 8, .blocks_used = 2, .prompt_tokens = 11};
+  const EngineStats engine{
+      .running = 3, .waiting = 4, .blocks_total = 8, .blocks_used = 2, .prompt_tokens = 11};
   const std::string text = metrics.Render(engine, "m\"x", 5);
   for (const std::string prefix : {"sixfold_", "vllm:"}) {
-    const auto has = [&](const std::string& line) { return text.find(prefix + line + "\n") != std::string::npos; };
-    EXPECT_TRUE(has("time_to_first_token_seconds_bucket{model_name=\"m\\\"x\",le=\"0.04\"} 1")) << text.substr(0, 2000);
+    const auto has = [&](const std::string& line) {
+      return text.find(prefix + line + "\n") != std::string::npos;
+    };
+    EXPECT_TRUE(has("time_to_first_token_seconds_bucket{model_name=\"m\\\"x\",le=\"0.04\"} 1"))
+        << text.substr(0, 2000);
     EXPECT_TRUE(has("time_to_first_token_seconds_bucket{model_name=\"m\\\"x\",le=\"2560\"} 1"));
     EXPECT_TRUE(has("time_to_first_token_seconds_bucket{model_name=\"m\\\"x\",le=\"+Inf\"} 3"));
     EXPECT_TRUE(has("time_to_first_token_seconds_count{model_name=\"m\\\"x\"} 3"));

@@ -10,7 +10,8 @@ namespace {
 
 constexpr unsigned kOnChat = 1, kOnCompletions = 2, kOnBoth = 3;
 
-// Fields that this server does not do and that would change the answer. `neutral`: JSON texts that ask for nothing.
+// Fields that this server does not do and that would change the answer. `neutral`: JSON texts that
+// ask for nothing.
 struct Unsupported {
   const char* field;
   unsigned endpoints;
@@ -26,7 +27,10 @@ constexpr Unsupported kUnsupported[] = {
     {"web_search_options", kOnChat, {}, "there is no web search"},
     {"verbosity", kOnChat, {"\"medium\""}, ""},
     {"documents", kOnChat, {"[]"}, ""},
-    {"chat_template", kOnChat, {}, "the template is chosen when the server starts (--chat-template)"},
+    {"chat_template",
+     kOnChat,
+     {},
+     "the template is chosen when the server starts (--chat-template)"},
     {"continue_final_message", kOnChat, {"false"}, ""},
     {"suffix", kOnCompletions, {"\"\""}, ""},
     {"echo", kOnCompletions, {"false"}, ""},
@@ -55,7 +59,8 @@ constexpr Unsupported kUnsupported[] = {
 void RefuseUnsupported(JsonBody& body, Endpoint endpoint) {
   const unsigned here = endpoint == Endpoint::kChat ? kOnChat : kOnCompletions;
   for (const Unsupported& item : kUnsupported) {
-    if ((item.endpoints & here) == 0 || body.IsOneOf(item.field, item.neutral[0], item.neutral[1])) continue;
+    if ((item.endpoints & here) == 0 || body.IsOneOf(item.field, item.neutral[0], item.neutral[1]))
+      continue;
     std::string message = std::string("'") + item.field + "' is not supported";
     if (item.neutral[0]) message += std::string(" other than ") + item.neutral[0];
     if (item.neutral[1]) message += std::string(" or ") + item.neutral[1];
@@ -66,35 +71,41 @@ void RefuseUnsupported(JsonBody& body, Endpoint endpoint) {
   // Tools that may not be called change nothing here; a call that is demanded cannot be had.
   if (!body.IsOneOf("tool_choice", "\"none\"", "\"auto\"")) {
     body.Fail("tool_choice", "unsupported_parameter",
-              "'tool_choice' is not supported other than \"none\" or \"auto\": tool calling is not served yet");
+              "'tool_choice' is not supported other than \"none\" or \"auto\": tool calling is not "
+              "served yet");
   }
   const auto refuse_tools = [&body](const char* tools, const char* choice) {
-    if (body.IsOneOf(tools, "[]") || (body.Given(choice) && body.IsOneOf(choice, "\"none\""))) return;
+    if (body.IsOneOf(tools, "[]") || (body.Given(choice) && body.IsOneOf(choice, "\"none\"")))
+      return;
     body.Fail(tools, "unsupported_parameter",
-              std::string("'") + tools + "' is not supported: tool calling is not " + "served yet (" + choice +
-                  " \"none\" makes it pass)");
+              std::string("'") + tools + "' is not supported: tool calling is not " +
+                  "served yet (" + choice + " \"none\" makes it pass)");
   };
   refuse_tools("tools", "tool_choice");
   refuse_tools("functions", "function_call");
 }
 
-// A default of the model's files, or ours where it gives none (or one that no request could ask for).
+// A default of the model's files, or ours where it gives none (or one that no request could ask
+// for).
 double DefaultOr(double given, NumberRange range, double neutral) {
-  const bool above = range.low_end == NumberRange::Low::kExcluded ? given > range.low : given >= range.low;
+  const bool above =
+      range.low_end == NumberRange::Low::kExcluded ? given > range.low : given >= range.low;
   return above && given <= range.high ? given : neutral;
 }
 
 void ReadSampling(JsonBody& body, const SchemaOptions& options, SamplingParams& sampling) {
   using Low = NumberRange::Low;
   const GenerationDefaults& defaults = options.defaults;
-  const auto number = [&body](const char* field, NumberRange range, double model_default, double neutral) {
+  const auto number = [&body](const char* field, NumberRange range, double model_default,
+                              double neutral) {
     return body.Number(field, range, DefaultOr(model_default, range, neutral));
   };
   sampling.temperature = number("temperature", {0, 2}, defaults.temperature, 1);
   sampling.top_p = number("top_p", {0, 1, Low::kExcluded}, defaults.top_p, 1);
   sampling.top_k = body.Int("top_k", {-1}).value_or(std::max<int64_t>(0, defaults.top_k));
   sampling.min_p = number("min_p", {0, 1}, defaults.min_p, 0);
-  sampling.repetition_penalty = number("repetition_penalty", {0, 2, Low::kExcluded}, defaults.repetition_penalty, 1);
+  sampling.repetition_penalty =
+      number("repetition_penalty", {0, 2, Low::kExcluded}, defaults.repetition_penalty, 1);
   sampling.presence_penalty = body.Number("presence_penalty", {-2, 2}, 0);
   sampling.frequency_penalty = body.Number("frequency_penalty", {-2, 2}, 0);
   sampling.logit_bias = body.TokenBias("logit_bias", options.vocab, {-100, 100});
@@ -129,7 +140,8 @@ void ReadLengths(JsonBody& body, const SchemaOptions& options, ApiRequest& reque
   }
   if (sampling.min_tokens > sampling.max_tokens) {
     body.Fail("min_tokens", "invalid_value",
-              "'min_tokens' must be at most 'max_tokens', which is " + std::to_string(sampling.max_tokens) + ", got " +
+              "'min_tokens' must be at most 'max_tokens', which is " +
+                  std::to_string(sampling.max_tokens) + ", got " +
                   std::to_string(sampling.min_tokens));
   }
 }
@@ -151,7 +163,8 @@ void ReadLogprobs(JsonBody& body, ApiRequest& request) {
 void ReadStreaming(JsonBody& body, ApiRequest& request) {
   request.stream = body.Bool("stream", false);
   if (body.Given("stream_options") && !request.stream) {
-    body.Fail("stream_options", "invalid_value", "'stream_options' is only allowed when 'stream' is true");
+    body.Fail("stream_options", "invalid_value",
+              "'stream_options' is only allowed when 'stream' is true");
   }
   request.include_usage = body.MemberBool("stream_options", "include_usage");
   request.continuous_usage = body.MemberBool("stream_options", "continuous_usage_stats");
@@ -193,8 +206,10 @@ std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::strin
   } else {
     request.prompts = body.Prompts("prompt", options.vocab, kChoicesMax);
     request.add_special_tokens = body.Bool("add_special_tokens", true);
-    if (request.prompts.size() * static_cast<size_t>(request.sampling.n) > static_cast<size_t>(kChoicesMax)) {
-      body.Fail("n", "invalid_value", "prompts times 'n' must be at most " + std::to_string(kChoicesMax));
+    if (request.prompts.size() * static_cast<size_t>(request.sampling.n) >
+        static_cast<size_t>(kChoicesMax)) {
+      body.Fail("n", "invalid_value",
+                "prompts times 'n' must be at most " + std::to_string(kChoicesMax));
     }
   }
   if (body.error()) return *body.error();

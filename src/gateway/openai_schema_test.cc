@@ -15,8 +15,9 @@ using Tokens = std::vector<TokenId>;
 constexpr int64_t kVocab = 1000;
 
 std::string Body(Endpoint endpoint, const std::string& members) {
-  const std::string base =
-      endpoint == Endpoint::kChat ? R"("messages":[{"role":"user","content":"hi"}])" : R"("prompt":"hi")";
+  const std::string base = endpoint == Endpoint::kChat
+                               ? R"("messages":[{"role":"user","content":"hi"}])"
+                               : R"("prompt":"hi")";
   return "{" + base + (members.empty() ? "" : "," + members) + "}";
 }
 
@@ -25,7 +26,8 @@ std::variant<ApiRequest, ApiError> ParseText(Endpoint endpoint, const std::strin
   return ParseApiRequest(endpoint, text, {.vocab = kVocab, .defaults = defaults});
 }
 
-ApiRequest MustParse(Endpoint endpoint, const std::string& members, const GenerationDefaults& defaults = {}) {
+ApiRequest MustParse(Endpoint endpoint, const std::string& members,
+                     const GenerationDefaults& defaults = {}) {
   auto result = ParseText(endpoint, Body(endpoint, members), defaults);
   if (auto* error = std::get_if<ApiError>(&result)) {
     ADD_FAILURE() << members << ": " << error->message;
@@ -64,13 +66,20 @@ const RangeCase kRanges[] = {
     {"frequency_penalty", {"-2", "2", "0.5"}, {"-2.1", "2.1"}, "[-2"},
     {"top_k", {"-1", "0", "1", "100000", "5.0"}, {"-2"}, "at least -1"},
     {"n", {"1", "128"}, {"0", "129", "-1", "18446744073709551615"}, "[1, 128]"},
-    {"max_tokens", {"1", "9223372036854775807", "16.0"}, {"0", "-1", "9223372036854775808"}, "at least 1"},
+    {"max_tokens",
+     {"1", "9223372036854775807", "16.0"},
+     {"0", "-1", "9223372036854775808"},
+     "at least 1"},
     {"max_completion_tokens", {"1", "100"}, {"0", "-5"}, "at least 1"},
     {"min_tokens", {"0", "1"}, {"-1"}, "at least 0"},
-    {"stop_token_ids", {"[]", "[0]", "[999]", "[1,2,3]"}, {"[1000]", "[-1]", "[1,1000]"}, "[0, 999]"},
+    {"stop_token_ids",
+     {"[]", "[0]", "[999]", "[1,2,3]"},
+     {"[1000]", "[-1]", "[1,1000]"},
+     "[0, 999]"},
     {"logit_bias",
      {"{}", "{\"0\":-100}", "{\"999\":100}"},
-     {"{\"1000\":1}", "{\"x\":1}", "{\"-1\":1}", "{\"1\":101}", "{\"1\":-101}", "{\"\":1}", "{\"99999999999\":1}"},
+     {"{\"1000\":1}", "{\"x\":1}", "{\"-1\":1}", "{\"1\":101}", "{\"1\":-101}", "{\"\":1}",
+      "{\"99999999999\":1}"},
      "[0, 999]"},
 };
 
@@ -98,7 +107,8 @@ TEST(Schema, BoundsAreTakenAndWhatIsOutsideNamesFieldAndRange) {
 }
 
 TEST(Schema, WrongTypesNameTheField) {
-  const std::vector<const char*> all = {"true", "\"x\"", "[]", "{}", "1.5", "[\"x\"]", "{\"1\":\"x\"}"};
+  const std::vector<const char*> all = {"true", "\"x\"",   "[]",           "{}",
+                                        "1.5",  "[\"x\"]", "{\"1\":\"x\"}"};
   // Fields and the values among `all` that are of a right type.
   const std::vector<std::pair<const char*, std::vector<std::string>>> cases = {
       {"temperature", {"1.5"}},
@@ -177,7 +187,9 @@ TEST(Schema, DefaultsComeFromTheModelsGenerationConfig) {
   EXPECT_EQ(request.sampling.repetition_penalty, 1.1);
   EXPECT_EQ(request.sampling.max_tokens, 77);
   EXPECT_FALSE(request.max_tokens_given);
-  EXPECT_EQ(MustParse(Endpoint::kChat, "\"temperature\":0,\"top_k\":-1", defaults).sampling.temperature, 0.0);
+  EXPECT_EQ(
+      MustParse(Endpoint::kChat, "\"temperature\":0,\"top_k\":-1", defaults).sampling.temperature,
+      0.0);
 }
 
 TEST(Schema, FieldsReachTheSampling) {
@@ -203,18 +215,23 @@ TEST(Schema, FieldsReachTheSampling) {
 
 TEST(Schema, FieldsThatContradictEachOther) {
   EXPECT_EQ(ErrorOf(Endpoint::kChat, "\"top_logprobs\":2")->param, "top_logprobs");
-  EXPECT_EQ(ErrorOf(Endpoint::kChat, "\"logprobs\":true,\"top_logprobs\":21")->param, "top_logprobs");
+  EXPECT_EQ(ErrorOf(Endpoint::kChat, "\"logprobs\":true,\"top_logprobs\":21")->param,
+            "top_logprobs");
   EXPECT_EQ(ErrorOf(Endpoint::kChat, "\"logprobs\":2")->param, "logprobs");
   EXPECT_EQ(ErrorOf(Endpoint::kCompletions, "\"logprobs\":21")->param, "logprobs");
   EXPECT_EQ(ErrorOf(Endpoint::kCompletions, "\"logprobs\":true")->param, "logprobs");
   EXPECT_EQ(ErrorOf(Endpoint::kChat, "\"min_tokens\":5,\"max_tokens\":4")->param, "min_tokens");
-  EXPECT_EQ(ErrorOf(Endpoint::kChat, "\"stream_options\":{\"include_usage\":true}")->param, "stream_options");
-  EXPECT_EQ(ErrorOf(Endpoint::kChat, "\"stream\":true,\"stream_options\":3")->param, "stream_options");
-  EXPECT_EQ(ErrorOf(Endpoint::kChat, "\"stream\":true,\"stream_options\":{\"include_usage\":1}")->param,
-            "stream_options.include_usage");
+  EXPECT_EQ(ErrorOf(Endpoint::kChat, "\"stream_options\":{\"include_usage\":true}")->param,
+            "stream_options");
+  EXPECT_EQ(ErrorOf(Endpoint::kChat, "\"stream\":true,\"stream_options\":3")->param,
+            "stream_options");
+  EXPECT_EQ(
+      ErrorOf(Endpoint::kChat, "\"stream\":true,\"stream_options\":{\"include_usage\":1}")->param,
+      "stream_options.include_usage");
   EXPECT_EQ(ErrorOf(Endpoint::kCompletions, "\"best_of\":2")->param, "best_of");
   EXPECT_FALSE(ErrorOf(Endpoint::kCompletions, "\"best_of\":2,\"n\":2"));
-  EXPECT_EQ(ErrorOf(Endpoint::kChat, R"("chat_template_kwargs":[1])")->param, "chat_template_kwargs");
+  EXPECT_EQ(ErrorOf(Endpoint::kChat, R"("chat_template_kwargs":[1])")->param,
+            "chat_template_kwargs");
 }
 
 TEST(Schema, StopStrings) {
@@ -222,34 +239,36 @@ TEST(Schema, StopStrings) {
   std::string many = "\"stop\":[\"0\"";
   for (int i = 1; i < 16; ++i) many += ",\"" + std::to_string(i) + "\"";
   EXPECT_EQ(MustParse(Endpoint::kChat, many + "]").stop.size(), 16u);
-  for (const std::string& bad : {many + ",\"z\"]", std::string("\"stop\":\"\""), std::string("\"stop\":[\"a\",\"\"]"),
-                                 "\"stop\":\"" + std::string(1025, 'x') + "\""}) {
+  for (const std::string& bad :
+       {many + ",\"z\"]", std::string("\"stop\":\"\""), std::string("\"stop\":[\"a\",\"\"]"),
+        "\"stop\":\"" + std::string(1025, 'x') + "\""}) {
     ASSERT_TRUE(ErrorOf(Endpoint::kChat, bad)) << bad.substr(0, 40);
     EXPECT_EQ(ErrorOf(Endpoint::kChat, bad)->param, "stop");
   }
 }
 
 TEST(Schema, UnsupportedFieldsAreRefusedByName) {
-  const std::vector<std::pair<const char*, const char*>> both = {{"response_format", R"({"type":"json_object"})"},
-                                                                 {"guided_json", "{}"},
-                                                                 {"guided_regex", "\"a\""},
-                                                                 {"guided_choice", "[]"},
-                                                                 {"guided_grammar", "\"g\""},
-                                                                 {"structured_outputs", "{}"},
-                                                                 {"grammar", "\"g\""},
-                                                                 {"json_schema", "{}"},
-                                                                 {"regex", "\"a\""},
-                                                                 {"ebnf", "\"a\""},
-                                                                 {"prompt_logprobs", "0"},
-                                                                 {"use_beam_search", "true"},
-                                                                 {"length_penalty", "0.5"},
-                                                                 {"logits_processors", "[\"p\"]"},
-                                                                 {"bad_words", "[\"b\"]"},
-                                                                 {"allowed_token_ids", "[1]"},
-                                                                 {"truncate_prompt_tokens", "5"},
-                                                                 {"return_token_ids", "true"},
-                                                                 {"detokenize", "false"},
-                                                                 {"return_tokens_as_token_ids", "true"}};
+  const std::vector<std::pair<const char*, const char*>> both = {
+      {"response_format", R"({"type":"json_object"})"},
+      {"guided_json", "{}"},
+      {"guided_regex", "\"a\""},
+      {"guided_choice", "[]"},
+      {"guided_grammar", "\"g\""},
+      {"structured_outputs", "{}"},
+      {"grammar", "\"g\""},
+      {"json_schema", "{}"},
+      {"regex", "\"a\""},
+      {"ebnf", "\"a\""},
+      {"prompt_logprobs", "0"},
+      {"use_beam_search", "true"},
+      {"length_penalty", "0.5"},
+      {"logits_processors", "[\"p\"]"},
+      {"bad_words", "[\"b\"]"},
+      {"allowed_token_ids", "[1]"},
+      {"truncate_prompt_tokens", "5"},
+      {"return_token_ids", "true"},
+      {"detokenize", "false"},
+      {"return_tokens_as_token_ids", "true"}};
   for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
     for (const auto& [field, value] : both) {
       const auto error = ErrorOf(endpoint, std::string("\"") + field + "\":" + value);
@@ -283,7 +302,8 @@ TEST(Schema, UnsupportedFieldsAreRefusedByName) {
   for (const char* neutral :
        {R"("response_format":{"type":"text"})", R"("tools":[])", R"("modalities":["text"])",
         R"("tools":[{"type":"function"}],"tool_choice":"none")", R"("length_penalty":1.0)",
-        R"("functions":[{}],"function_call":"none")", R"("tool_choice":"auto")", R"("use_beam_search":false)"}) {
+        R"("functions":[{}],"function_call":"none")", R"("tool_choice":"auto")",
+        R"("use_beam_search":false)"}) {
     EXPECT_FALSE(ErrorOf(Endpoint::kChat, neutral)) << neutral;
   }
 }
@@ -294,17 +314,23 @@ TEST(Schema, Messages) {
     auto* error = std::get_if<ApiError>(&result);
     return error ? error->param : std::get<ApiRequest>(result).messages_json;
   };
-  EXPECT_EQ(messages(R"([{"role":"developer","content":"a"}])"), R"([{"content":"a","role":"system"}])");
-  EXPECT_EQ(messages(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])"),
-            R"([{"content":"a\nb","role":"user"}])");
-  EXPECT_EQ(messages(R"([{"role":"assistant","content":null}])"), R"([{"content":"","role":"assistant"}])");
+  EXPECT_EQ(messages(R"([{"role":"developer","content":"a"}])"),
+            R"([{"content":"a","role":"system"}])");
+  EXPECT_EQ(
+      messages(
+          R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])"),
+      R"([{"content":"a\nb","role":"user"}])");
+  EXPECT_EQ(messages(R"([{"role":"assistant","content":null}])"),
+            R"([{"content":"","role":"assistant"}])");
   EXPECT_EQ(
       messages(
           R"([{"role":"assistant","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"z\":1, \"a\":2}"}}]}])"),
       R"([{"content":null,"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":{"z":1, "a":2}}}]}])")
       << "arguments become an object in the order the model wrote";
-  EXPECT_EQ(messages(R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"not json"}}]}])"),
-            R"([{"content":null,"role":"assistant","tool_calls":[{"function":{"arguments":"not json","name":"f"}}]}])");
+  EXPECT_EQ(
+      messages(
+          R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"not json"}}]}])"),
+      R"([{"content":null,"role":"assistant","tool_calls":[{"function":{"arguments":"not json","name":"f"}}]}])");
   EXPECT_EQ(messages("[]"), "messages");
   EXPECT_EQ(messages("{}"), "messages");
   EXPECT_EQ(messages("null"), "messages");
@@ -314,12 +340,14 @@ TEST(Schema, Messages) {
   EXPECT_EQ(messages(R"([{"role":"user","content":"a"},{"role":"user"}])"), "messages[1].content");
   EXPECT_EQ(messages(R"([{"role":"user","content":5}])"), "messages[0].content");
   EXPECT_EQ(messages(R"([{"role":"user","content":["a"]}])"), "messages[0].content");
-  EXPECT_EQ(messages(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}])"),
-            "messages[0].content");
-  EXPECT_EQ(messages(R"([{"role":"assistant","content":"a","tool_calls":3}])"), "messages[0].tool_calls");
   EXPECT_EQ(
-      MustParse(Endpoint::kChat, R"("chat_template_kwargs":{"a":1},"reasoning_effort":"low")").template_kwargs_json,
-      R"({"a":1,"reasoning_effort":"low"})");
+      messages(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}])"),
+      "messages[0].content");
+  EXPECT_EQ(messages(R"([{"role":"assistant","content":"a","tool_calls":3}])"),
+            "messages[0].tool_calls");
+  EXPECT_EQ(MustParse(Endpoint::kChat, R"("chat_template_kwargs":{"a":1},"reasoning_effort":"low")")
+                .template_kwargs_json,
+            R"({"a":1,"reasoning_effort":"low"})");
 }
 
 TEST(Schema, Prompts) {
@@ -329,13 +357,15 @@ TEST(Schema, Prompts) {
     return std::get<ApiRequest>(result).prompts;
   };
   EXPECT_EQ(prompts("\"a\""), std::vector<PromptInput>{std::string("a")});
-  EXPECT_EQ(prompts("[\"a\",\"b\"]"), (std::vector<PromptInput>{std::string("a"), std::string("b")}));
+  EXPECT_EQ(prompts("[\"a\",\"b\"]"),
+            (std::vector<PromptInput>{std::string("a"), std::string("b")}));
   EXPECT_EQ(prompts("[1,2]"), (std::vector<PromptInput>{Tokens{1, 2}}));
   EXPECT_EQ(prompts("[[1],[2,3]]"), (std::vector<PromptInput>{Tokens{1}, Tokens{2, 3}}));
-  for (const char* bad :
-       {"null", "[]", "5", "{}", "[1,\"a\"]", "[\"a\",1]", "[[1],\"a\"]", "[[\"a\"]]", "[1000]", "[[-1]]", "[1.5]"}) {
+  for (const char* bad : {"null", "[]", "5", "{}", "[1,\"a\"]", "[\"a\",1]", "[[1],\"a\"]",
+                          "[[\"a\"]]", "[1000]", "[[-1]]", "[1.5]"}) {
     EXPECT_TRUE(prompts(bad).empty()) << bad;
-    EXPECT_EQ(TextError(std::string("{\"prompt\":") + bad + "}", Endpoint::kCompletions).param, "prompt");
+    EXPECT_EQ(TextError(std::string("{\"prompt\":") + bad + "}", Endpoint::kCompletions).param,
+              "prompt");
   }
   std::string many = "[\"a\"";
   for (int i = 1; i < kChoicesMax; ++i) many += ",\"a\"";
@@ -345,18 +375,20 @@ TEST(Schema, Prompts) {
 }
 
 TEST(Schema, WhatIsNotJsonIsRefused) {
-  const std::string deep_array = "{\"messages\":" + std::string(1000, '[') + std::string(1000, ']') + "}";
+  const std::string deep_array =
+      "{\"messages\":" + std::string(1000, '[') + std::string(1000, ']') + "}";
   const std::string deep_object = [] {
     std::string text;
     for (int i = 0; i < 100'000; ++i) text += "{\"a\":";
     return text;
   }();
   for (const std::string& bad :
-       {std::string(""), std::string("{"), std::string("[]"), std::string("null"), std::string("\"x\""),
-        std::string("{\"messages\":NaN}"), std::string("{\"temperature\":1e400}"), deep_array, deep_object,
+       {std::string(""), std::string("{"), std::string("[]"), std::string("null"),
+        std::string("\"x\""), std::string("{\"messages\":NaN}"),
+        std::string("{\"temperature\":1e400}"), deep_array, deep_object,
         std::string("{\"model\":\"\xff\xfe\"}"), std::string("{\"model\":\"\xed\xa0\x80\"}"),
-        std::string("{\"model\":\"\\ud800\"}"), std::string("{\"model\":\"\\udc00x\"}"), std::string("{} {}"),
-        std::string("{\"a\":1,}"), std::string("\0\0", 2)}) {
+        std::string("{\"model\":\"\\ud800\"}"), std::string("{\"model\":\"\\udc00x\"}"),
+        std::string("{} {}"), std::string("{\"a\":1,}"), std::string("\0\0", 2)}) {
     const ApiError error = TextError(bad);
     EXPECT_EQ(error.status, 400);
     EXPECT_EQ(error.code, "invalid_json") << bad.substr(0, 40);

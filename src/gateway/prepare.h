@@ -1,4 +1,5 @@
-// From a body's text to prompts that fit the engine: parse, render, tokenise, check the context. Runs in a worker.
+// From a body's text to prompts that fit the engine: parse, render, tokenise, check the context.
+// Runs in a worker.
 #pragma once
 
 #include <string>
@@ -25,7 +26,7 @@ struct Prepared {
 };
 
 // Pure but for the codec. Thread rule: any thread.
-std::variant<Prepared, ApiError> Prepare(Endpoint endpoint, const std::string& body, const PrepareOptions& options,
-                                         const TextCodec& codec);
+std::variant<Prepared, ApiError> Prepare(Endpoint endpoint, const std::string& body,
+                                         const PrepareOptions& options, const TextCodec& codec);
 
 }  // namespace sixfold::gateway

@@ -20,7 +20,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-enum class Route : uint8_t { kChat, kCompletions, kModels, kModel, kHealth, kMetrics, kVersion, kUnknown };
+enum class Route : uint8_t {
+  kChat,
+  kCompletions,
+  kModels,
+  kModel,
+  kHealth,
+  kMetrics,
+  kVersion,
+  kUnknown
+};
 
 constexpr std::string_view kModelPrefixes[] = {"/v1/models/", "/models/"};
 
@@ -64,37 +73,45 @@ std::string PercentDecode(std::string_view text) {
 // Takes the same time for every wrong key of one length.
 bool EqualSecrets(std::string_view a, std::string_view b) {
   unsigned difference = a.size() != b.size();
-  for (size_t i = 0; i < a.size() && i < b.size(); ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i)
+    difference |= static_cast<unsigned>(a[i] ^ b[i]);
   return difference == 0;
 }
 
 bool HasKey(const std::string& authorization, const std::string& key) {
   constexpr std::string_view kScheme = "bearer ";
   if (authorization.size() < kScheme.size()) return false;
-  const bool bearer = std::equal(kScheme.begin(), kScheme.end(), authorization.begin(),
-                                 [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); });
+  const bool bearer =
+      std::equal(kScheme.begin(), kScheme.end(), authorization.begin(),
+                 [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); });
   return bearer && EqualSecrets(std::string_view(authorization).substr(kScheme.size()), key);
 }
 
 int64_t LongestToken(const TextCodec& codec, int64_t vocab) {
   size_t longest = 0;
-  for (int64_t id = 0; id < vocab; ++id) longest = std::max(longest, codec.TokenBytes(static_cast<TokenId>(id)).size());
+  for (int64_t id = 0; id < vocab; ++id)
+    longest = std::max(longest, codec.TokenBytes(static_cast<TokenId>(id)).size());
   return static_cast<int64_t>(longest);
 }
 
 ApiError ShuttingDown() {
-  return ErrorFromStatus(Status(StatusCode::kUnavailable, "the server is shutting down; try another or later"));
+  return ErrorFromStatus(
+      Status(StatusCode::kUnavailable, "the server is shutting down; try another or later"));
 }
 
 }  // namespace
 
-// Thread rule: everything but the inbox and `prepare` belongs to the I/O thread once Start has returned.
+// Thread rule: everything but the inbox and `prepare` belongs to the I/O thread once Start has
+// returned.
 struct Server::Impl final : HttpHandler {
   Impl(ServerOptions o, Backend& b, const TextCodec& c)
       : options(std::move(o)),
         backend(b),
         codec(c),
-        services{.backend = b, .codec = c, .metrics = metrics, .output_bytes_max = options.output_bytes_max} {}
+        services{.backend = b,
+                 .codec = c,
+                 .metrics = metrics,
+                 .output_bytes_max = options.output_bytes_max} {}
 
   void OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest request) override;
   HttpResponse OnProtocolError(int status, const std::string& message) override;
@@ -104,7 +121,8 @@ struct Server::Impl final : HttpHandler {
   void Answer(Exchange& exchange, HttpResponse response, const Headers& headers);
   void AnswerError(Exchange& exchange, const ApiError& error, const Headers& headers);
   void AnswerPreflight(Exchange& exchange, const Headers& headers);
-  void AnswerGet(Exchange& exchange, Route route, const HttpRequest& request, const Headers& headers);
+  void AnswerGet(Exchange& exchange, Route route, const HttpRequest& request,
+                 const Headers& headers);
   void StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint, HttpRequest request);
   void OnPrepared(uint64_t key, std::variant<Prepared, ApiError> result);
   void TakeDeltas();
@@ -156,7 +174,8 @@ HttpResponse Server::Impl::OnProtocolError(int status, const std::string& messag
   if (status == 413) error.code = "request_too_large";
   if (status == 431) error.code = "headers_too_large";
   if (status == 408) error.code = "request_timeout";
-  if (status == 429 || status == 503) error = ErrorFromStatus(Status(StatusCode::kOverloaded, message));
+  if (status == 429 || status == 503)
+    error = ErrorFromStatus(Status(StatusCode::kOverloaded, message));
   if (status >= 500) error.type = "internal_server_error";
   error.status = status;
   ++metrics.responses[status];
@@ -169,7 +188,8 @@ void Server::Impl::OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest req
   const Headers headers = CommonHeaders(request.request_id);
   if (request.method == "OPTIONS") return AnswerPreflight(*exchange, headers);
   const Route route = RouteOf(request.path);
-  if (route != Route::kHealth && !options.api_key.empty() && !HasKey(request.authorization, options.api_key)) {
+  if (route != Route::kHealth && !options.api_key.empty() &&
+      !HasKey(request.authorization, options.api_key)) {
     return AnswerError(*exchange,
                        {.status = 401,
                         .message = "Incorrect or missing API key; send it as "
@@ -178,20 +198,24 @@ void Server::Impl::OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest req
                        headers);
   }
   if (route == Route::kUnknown) {
-    return AnswerError(*exchange,
-                       {.status = 404, .message = "There is nothing at " + request.path, .code = "not_found"}, headers);
+    return AnswerError(
+        *exchange,
+        {.status = 404, .message = "There is nothing at " + request.path, .code = "not_found"},
+        headers);
   }
   const bool is_get = request.method == "GET" || request.method == "HEAD";
   if (IsPost(route) ? request.method != "POST" : !is_get) {
-    ApiError error{
-        .status = 405, .message = request.method + " is not allowed for " + request.path, .code = "method_not_allowed"};
+    ApiError error{.status = 405,
+                   .message = request.method + " is not allowed for " + request.path,
+                   .code = "method_not_allowed"};
     HttpResponse response{.status = 405, .body = ErrorBody(error)};
     response.headers.emplace_back("allow", IsPost(route) ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
     return Answer(*exchange, std::move(response), headers);
   }
   if (!IsPost(route)) return AnswerGet(*exchange, route, request, headers);
   if (stop_requests > 0) return AnswerError(*exchange, ShuttingDown(), headers);
-  StartGeneration(std::move(exchange), route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions,
+  StartGeneration(std::move(exchange),
+                  route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions,
                   std::move(request));
 }
 
@@ -205,12 +229,14 @@ void Server::Impl::AnswerPreflight(Exchange& exchange, const Headers& headers) {
   Answer(exchange, std::move(response), headers);
 }
 
-void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest& request, const Headers& headers) {
+void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest& request,
+                             const Headers& headers) {
   JsonWriter out;
   switch (route) {
     case Route::kModels: return Answer(exchange, {.body = ModelListBody(card)}, headers);
     case Route::kModel: {
-      const size_t prefix = request.path.starts_with("/v1/") ? kModelPrefixes[0].size() : kModelPrefixes[1].size();
+      const size_t prefix =
+          request.path.starts_with("/v1/") ? kModelPrefixes[0].size() : kModelPrefixes[1].size();
       const std::string name = PercentDecode(std::string_view(request.path).substr(prefix));
       if (std::find(card.names.begin(), card.names.end(), name) != card.names.end()) {
         return Answer(exchange, {.body = ModelBody(card, name)}, headers);
@@ -227,10 +253,11 @@ void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest&
       out.BeginObject().Key("status").String("ok").EndObject();
       break;
     case Route::kMetrics:
-      return Answer(exchange,
-                    {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                     .body = metrics.Render(backend.stats(), card.names.front(), http->connections())},
-                    headers);
+      return Answer(
+          exchange,
+          {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+           .body = metrics.Render(backend.stats(), card.names.front(), http->connections())},
+          headers);
     default:
       out.BeginObject().Key("version").String(options.version);
       out.Key("fingerprint").String(backend.fingerprint()).EndObject();
@@ -240,12 +267,14 @@ void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest&
 
 std::string Server::Impl::NewId(const char* prefix) {
   char text[40];
-  const int length = std::snprintf(text, sizeof text, "%016llx%08llx", static_cast<unsigned long long>(random()),
-                                   static_cast<unsigned long long>(random() >> 32));
+  const int length =
+      std::snprintf(text, sizeof text, "%016llx%08llx", static_cast<unsigned long long>(random()),
+                    static_cast<unsigned long long>(random() >> 32));
   return prefix + std::string(text, static_cast<size_t>(length));
 }
 
-void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint, HttpRequest request) {
+void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint,
+                                   HttpRequest request) {
   const uint64_t key = next_key++;
   AnswerHead head{.endpoint = endpoint,
                   .id = NewId(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-"),
@@ -260,17 +289,20 @@ void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint 
     With(key, [](Generation& g) { g.OnGone(); });
   };
   exchange->SetCallbacks(gone, [this, key] { With(key, [](Generation& g) { g.OnWritable(); }); });
-  generations.emplace(key, std::make_unique<Generation>(services, std::move(head), std::move(exchange),
-                                                        std::move(headers), Clock::now()));
+  generations.emplace(key,
+                      std::make_unique<Generation>(services, std::move(head), std::move(exchange),
+                                                   std::move(headers), Clock::now()));
   http->RunOnWorker([this, key, endpoint, wanted, body = std::move(request.body)] {
     if (!wanted->load(std::memory_order_relaxed)) return;
     std::variant<Prepared, ApiError> result;
     try {
       result = Prepare(endpoint, body, prepare, codec);
     } catch (const std::exception& e) {  // out of memory: this request fails, the server stays
-      result = ErrorFromStatus(Internal(std::string("the request could not be prepared: ") + e.what()));
+      result =
+          ErrorFromStatus(Internal(std::string("the request could not be prepared: ") + e.what()));
     }
-    http->Post([this, key, result = std::move(result)]() mutable { OnPrepared(key, std::move(result)); });
+    http->Post(
+        [this, key, result = std::move(result)]() mutable { OnPrepared(key, std::move(result)); });
   });
 }
 
@@ -278,16 +310,20 @@ void Server::Impl::OnPrepared(uint64_t key, std::variant<Prepared, ApiError> res
   With(key, [&](Generation& generation) {
     if (const auto* error = std::get_if<ApiError>(&result)) return generation.Fail(*error);
     auto& prepared = std::get<Prepared>(result);
-    generation.Begin(prepared.request, std::move(prepared.prompts), [this, key](int prompt) -> Backend::Sink {
-      return [inbox = inbox, key, prompt](Delta delta) { inbox->Push({key, prompt, std::move(delta)}); };
-    });
+    generation.Begin(prepared.request, std::move(prepared.prompts),
+                     [this, key](int prompt) -> Backend::Sink {
+                       return [inbox = inbox, key, prompt](Delta delta) {
+                         inbox->Push({key, prompt, std::move(delta)});
+                       };
+                     });
   });
 }
 
 void Server::Impl::TakeDeltas() {
   const auto now = Clock::now();
   for (DeltaInbox::Item& item : inbox->Take()) {
-    With(item.generation, [&](Generation& g) { g.OnDelta(item.prompt, std::move(item.delta), now); });
+    With(item.generation,
+         [&](Generation& g) { g.OnDelta(item.prompt, std::move(item.delta), now); });
   }
 }
 
@@ -331,8 +367,10 @@ Server::~Server() {
   impl_->generations.clear();  // before `http`, whose connections they hold
 }
 
-Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, Backend& backend, const TextCodec& codec) {
-  if (options.served_model_names.empty()) return InvalidArgument("the server needs a name for its model");
+Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, Backend& backend,
+                                              const TextCodec& codec) {
+  if (options.served_model_names.empty())
+    return InvalidArgument("the server needs a name for its model");
   std::unique_ptr<Server> server(new Server());
   SF_ASSIGN_OR_RETURN(auto http, HttpServer::Listen(options.http));
   server->impl_ = std::make_unique<Impl>(std::move(options), backend, codec);
@@ -343,10 +381,12 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, Backend& ba
                   .max_model_len = backend.max_model_len(),
                   .token_bytes_max = LongestToken(codec, backend.vocab())};
   impl.card = {.names = impl.options.served_model_names,
-               .root = impl.options.root.empty() ? impl.options.served_model_names.front() : impl.options.root,
+               .root = impl.options.root.empty() ? impl.options.served_model_names.front()
+                                                 : impl.options.root,
                .created = std::time(nullptr),
                .max_model_len = backend.max_model_len()};
-  impl.inbox = std::make_shared<DeltaInbox>([&impl] { impl.http->Post([&impl] { impl.TakeDeltas(); }); });
+  impl.inbox =
+      std::make_shared<DeltaInbox>([&impl] { impl.http->Post([&impl] { impl.TakeDeltas(); }); });
   impl.http->Start(impl);
   return server;
 }

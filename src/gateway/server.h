@@ -21,25 +21,28 @@ struct ServerOptions {
   std::string root;                             // where the weights came from; "": the first name
   std::string api_key;                          // "": none is asked for
   std::string version = "unknown";
-  std::string cors_origin = "*";       // "": no CORS headers
-  GenerationDefaults defaults;         // of the model's generation_config.json
-  int64_t output_bytes_max = 1 << 20;  // unread output of one stream, beyond it the client is dropped
+  std::string cors_origin = "*";  // "": no CORS headers
+  GenerationDefaults defaults;    // of the model's generation_config.json
+  int64_t output_bytes_max =
+      1 << 20;  // unread output of one stream, beyond it the client is dropped
   std::chrono::milliseconds drain_deadline{30'000};
 };
 
 // Thread rule: any thread.
 class Server {
  public:
-  // Listens and serves until stopped. `backend` and `codec` outlive the server. Errors: kUnavailable (port in use),
-  // kInvalidArgument (host, no name).
-  static Result<std::unique_ptr<Server>> Start(ServerOptions options, Backend& backend, const TextCodec& codec);
+  // Listens and serves until stopped. `backend` and `codec` outlive the server. Errors:
+  // kUnavailable (port in use), kInvalidArgument (host, no name).
+  static Result<std::unique_ptr<Server>> Start(ServerOptions options, Backend& backend,
+                                               const TextCodec& codec);
   ~Server();  // aborts what runs
 
   uint16_t port() const;
   std::string url() const;  // "http://127.0.0.1:8000"
 
-  // First call: new work is refused with 503, what runs may finish within drain_deadline, then the server ends. Second
-  // call: what runs is aborted at once. With http.handle_signals SIGINT and SIGTERM do the same.
+  // First call: new work is refused with 503, what runs may finish within drain_deadline, then the
+  // server ends. Second call: what runs is aborted at once. With http.handle_signals SIGINT and
+  // SIGTERM do the same.
   void RequestStop();
   // Returns when the server has ended.
   void Wait();

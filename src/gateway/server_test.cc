@@ -56,7 +56,8 @@ Streamed Join(const std::vector<Json>& events, int index = 0) {
       EXPECT_TRUE(joined.finish_reasons.empty()) << "news after the finish";
       ++joined.chunks;
       if (choice.contains("delta")) {
-        if (choice["delta"].contains("role")) joined.role += choice["delta"]["role"].get<std::string>();
+        if (choice["delta"].contains("role"))
+          joined.role += choice["delta"]["role"].get<std::string>();
         joined.text += choice["delta"].value("content", "");
       } else {
         joined.text += choice["text"].get<std::string>();
@@ -89,7 +90,8 @@ TEST(Server, ChatAnswersWithEveryMember) {
   EXPECT_TRUE(choice["logprobs"].is_null());
   const std::string prompt = "[user]hi\n[assistant]";
   EXPECT_EQ(answer["usage"]["prompt_tokens"], prompt.size());
-  EXPECT_EQ(answer["usage"]["completion_tokens"], std::string("héllo 🙂").size() + 1) << "with the end token";
+  EXPECT_EQ(answer["usage"]["completion_tokens"], std::string("héllo 🙂").size() + 1)
+      << "with the end token";
   EXPECT_EQ(answer["usage"]["total_tokens"], prompt.size() + std::string("héllo 🙂").size() + 1);
   EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
   EXPECT_EQ(under.backend.last_prompt().size(), prompt.size());
@@ -105,13 +107,15 @@ TEST(Server, AStreamIsTheAnswerInPieces) {
   EXPECT_EQ(response.headers.at("cache-control"), "no-cache");
   EXPECT_EQ(response.headers.at("x-accel-buffering"), "no");
   const auto events = Events(response.body);
-  // Every piece is whole characters: nlohmann refuses anything else. A chunk a character, and the end.
+  // Every piece is whole characters: nlohmann refuses anything else. A chunk a character, and the
+  // end.
   const Streamed joined = Join(events);
   EXPECT_EQ(joined.text, "naïve 日本 🙂🙃!");
   EXPECT_EQ(joined.role, "assistant") << "once";
   EXPECT_EQ(joined.finish_reasons, std::vector<std::string>{"stop"});
   EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
-  EXPECT_EQ(events[0]["choices"][0]["delta"]["content"], "n") << "the role comes with the first token";
+  EXPECT_EQ(events[0]["choices"][0]["delta"]["content"], "n")
+      << "the role comes with the first token";
   for (const Json& event : events) EXPECT_FALSE(event.contains("usage")) << "only when asked";
 }
 
@@ -161,9 +165,13 @@ TEST(Server, StopStringsWaitForMinTokensAndMayStay) {
   Json body = ChatBody();
   body["stop"] = "ab";
   body["min_tokens"] = 4;
-  EXPECT_EQ(Json::parse(under.Post(kChatPath, body.dump()).body)["choices"][0]["message"]["content"], "ab ");
+  EXPECT_EQ(
+      Json::parse(under.Post(kChatPath, body.dump()).body)["choices"][0]["message"]["content"],
+      "ab ");
   body["include_stop_str_in_output"] = true;
-  EXPECT_EQ(Json::parse(under.Post(kChatPath, body.dump()).body)["choices"][0]["message"]["content"], "ab ab");
+  EXPECT_EQ(
+      Json::parse(under.Post(kChatPath, body.dump()).body)["choices"][0]["message"]["content"],
+      "ab ab");
 }
 
 TEST(Server, StopTokensAreNamedAndNoPartOfTheText) {
@@ -185,7 +193,8 @@ TEST(Server, TextThatEndsInsideACharacterIsRepaired) {
     body["stream"] = stream;
     const std::string text = under.Post(kChatPath, body.dump()).body;
     const std::string content =
-        stream ? Join(Events(text)).text : Json::parse(text)["choices"][0]["message"]["content"].get<std::string>();
+        stream ? Join(Events(text)).text
+               : Json::parse(text)["choices"][0]["message"]["content"].get<std::string>();
     EXPECT_THAT(content, HasSubstr("ab\xef\xbf\xbd"));
   }
 }
@@ -217,13 +226,16 @@ TEST(Server, PromptsAsTokenIds) {
   TestServer under(SayText("x"));
   EXPECT_EQ(under.Post(kCompletionsPath, R"({"prompt":[1,2,259]})").status, 200);
   EXPECT_EQ(under.backend.last_prompt(), (std::vector<TokenId>{1, 2, 259}));
-  EXPECT_EQ(Json::parse(under.Post(kCompletionsPath, R"({"prompt":[[65],[66,67]]})").body)["usage"]["prompt_tokens"],
+  EXPECT_EQ(Json::parse(under.Post(kCompletionsPath, R"({"prompt":[[65],[66,67]]})")
+                            .body)["usage"]["prompt_tokens"],
             3);
   const Json error = Json::parse(under.Post(kCompletionsPath, R"({"prompt":[260]})").body)["error"];
   EXPECT_EQ(error["param"], "prompt");
-  EXPECT_EQ(Json::parse(under.Post(kCompletionsPath, R"({"prompt":[[]]})").body)["error"]["param"], "prompt");
+  EXPECT_EQ(Json::parse(under.Post(kCompletionsPath, R"({"prompt":[[]]})").body)["error"]["param"],
+            "prompt");
   EXPECT_EQ(under.Post(kCompletionsPath, R"({"prompt":""})").status, 200) << "BOS alone";
-  EXPECT_EQ(under.Post(kCompletionsPath, R"({"prompt":"","add_special_tokens":false})").status, 400);
+  EXPECT_EQ(under.Post(kCompletionsPath, R"({"prompt":"","add_special_tokens":false})").status,
+            400);
 }
 
 TEST(Server, LogprobsInBothShapes) {
@@ -238,19 +250,22 @@ TEST(Server, LogprobsInBothShapes) {
     Json content = Json::array();
     if (stream) {
       for (const Json& event : Events(text)) {
-        for (const Json& entry : event["choices"][0]["logprobs"]["content"]) content.push_back(entry);
+        for (const Json& entry : event["choices"][0]["logprobs"]["content"])
+          content.push_back(entry);
       }
     } else {
       content = Json::parse(text)["choices"][0]["logprobs"]["content"];
     }
-    ASSERT_EQ(content.size(), 2u) << "the tokens of the stop string are no part of the answer: " << content;
+    ASSERT_EQ(content.size(), 2u) << "the tokens of the stop string are no part of the answer: "
+                                  << content;
     EXPECT_EQ(content[0]["bytes"], Json({0xc3}));
     EXPECT_EQ(content[1]["bytes"], Json({0xa9}));
     EXPECT_EQ(content[0]["top_logprobs"].size(), 2u);
     EXPECT_FLOAT_EQ(content[0]["logprob"], -0.25f);
   }
   const Json body2 = {{"prompt", "日x"}, {"logprobs", 1}, {"max_tokens", 3}};
-  const Json logprobs = Json::parse(under.Post(kCompletionsPath, body2.dump()).body)["choices"][0]["logprobs"];
+  const Json logprobs =
+      Json::parse(under.Post(kCompletionsPath, body2.dump()).body)["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"][2], "<");
   EXPECT_EQ(logprobs["text_offset"], Json({2, 3, 3})) << "in characters from the prompt's start";
   EXPECT_EQ(logprobs["token_logprobs"].size(), 3u);
@@ -269,7 +284,8 @@ TEST(Server, ContextOverflowSaysTheNumbers) {
   EXPECT_EQ(error["code"], "context_length_exceeded");
   EXPECT_EQ(error["param"], "messages");
   EXPECT_EQ(error["message"],
-            "This model's maximum context length is 100 tokens. However, you requested 110 tokens (20 in the messages, "
+            "This model's maximum context length is 100 tokens. However, you requested 110 tokens "
+            "(20 in the messages, "
             "90 in the completion). Please reduce the length of the messages or completion.");
   body["max_tokens"] = 80;
   EXPECT_EQ(under.Post(kChatPath, body.dump()).status, 200) << "just fits";
@@ -284,7 +300,8 @@ TEST(Server, ContextOverflowSaysTheNumbers) {
   EXPECT_EQ(Json::parse(response.body)["error"]["code"], "context_length_exceeded");
   body["messages"][0]["content"] = "hi";
   body["max_tokens"] = 9223372036854775807;
-  EXPECT_EQ(Json::parse(under.Post(kChatPath, body.dump()).body)["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(Json::parse(under.Post(kChatPath, body.dump()).body)["error"]["code"],
+            "context_length_exceeded");
 }
 
 TEST(Server, ModelsAndUnknownOnes) {
@@ -433,7 +450,8 @@ TEST(Server, DrainFinishesWhatRunsAndRefusesNewWork) {
 TEST(Server, DrainDeadlineAndSecondSignalAbort) {
   for (const bool second_signal : {false, true}) {
     ScriptOptions script = SayText("abc");
-    ServerOptions options{.drain_deadline = second_signal ? std::chrono::seconds(60) : std::chrono::milliseconds(100)};
+    ServerOptions options{.drain_deadline = second_signal ? std::chrono::seconds(60)
+                                                          : std::chrono::milliseconds(100)};
     TestServer under(script, options);
     RawClient streaming = under.Connect(), waiting = under.Connect();
     Json body = ChatBody();

@@ -1,5 +1,6 @@
-// What the gateway needs of a tokenizer and a chat template. The text module stands behind it in the product
-// (tokenizer_codec.h); tests use one token a byte (testing/byte_codec.h) and need no tokenizer library.
+// What the gateway needs of a tokenizer and a chat template. The text module stands behind it in
+// the product (tokenizer_codec.h); tests use one token a byte (testing/byte_codec.h) and need no
+// tokenizer library.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,9 @@ namespace sixfold::gateway {
 class TextDecoder {
  public:
   virtual ~TextDecoder() = default;
-  // The text that can be shown now: whole characters, and nothing that a stop string could still need. After a stop
-  // string was found later tokens give nothing. kNo: stop strings do not count yet (min_tokens).
+  // The text that can be shown now: whole characters, and nothing that a stop string could still
+  // need. After a stop string was found later tokens give nothing. kNo: stop strings do not count
+  // yet (min_tokens).
   enum class StopCheck : uint8_t { kNo, kYes };
   virtual std::string Push(TokenId token, StopCheck check) = 0;
   virtual std::string Finish() = 0;                    // what was held back; the last call
@@ -29,7 +31,10 @@ enum class SpecialTokens : uint8_t { kNone, kAdd };
 
 struct DecoderOptions {
   std::vector<std::string> stop;
-  enum class Special : uint8_t { kSkip, kKeep } special = Special::kSkip;  // written into the text or not
+  enum class Special : uint8_t {
+    kSkip,
+    kKeep
+  } special = Special::kSkip;  // written into the text or not
   enum class Stop : uint8_t { kLeaveOut, kInclude } stop_string = Stop::kLeaveOut;
 };
 
@@ -37,10 +42,13 @@ struct DecoderOptions {
 class TextCodec {
  public:
   virtual ~TextCodec() = default;
-  virtual Result<std::vector<TokenId>> Encode(std::string_view text, SpecialTokens special) const = 0;
-  // The prompt that the model's template makes of a JSON array of messages. kwargs: a JSON object of further variables.
-  // kInvalidArgument carries the template's own words (raise_exception), or says that there is no template.
-  virtual Result<std::string> RenderChat(const std::string& messages_json, const std::string& kwargs_json,
+  virtual Result<std::vector<TokenId>> Encode(std::string_view text,
+                                              SpecialTokens special) const = 0;
+  // The prompt that the model's template makes of a JSON array of messages. kwargs: a JSON object
+  // of further variables. kInvalidArgument carries the template's own words (raise_exception), or
+  // says that there is no template.
+  virtual Result<std::string> RenderChat(const std::string& messages_json,
+                                         const std::string& kwargs_json,
                                          bool add_generation_prompt) const = 0;
   // What the token adds to a text; may be a part of a UTF-8 sequence. "" for ids without a token.
   virtual std::string TokenBytes(TokenId token) const = 0;

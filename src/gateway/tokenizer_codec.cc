@@ -10,11 +10,13 @@ namespace {
 
 class StreamTextDecoder final : public TextDecoder {
  public:
-  StreamTextDecoder(const Tokenizer* tokenizer, StreamOptions options) : decoder_(tokenizer, std::move(options)) {}
+  StreamTextDecoder(const Tokenizer* tokenizer, StreamOptions options)
+      : decoder_(tokenizer, std::move(options)) {}
 
   std::string Push(TokenId token, StopCheck check) override {
     std::string text;
-    decoder_.Append(token, &text, check == StopCheck::kYes ? sixfold::StopCheck::kYes : sixfold::StopCheck::kNo);
+    decoder_.Append(token, &text,
+                    check == StopCheck::kYes ? sixfold::StopCheck::kYes : sixfold::StopCheck::kNo);
     return text;
   }
   std::string Finish() override {
@@ -36,30 +38,38 @@ TokenizerCodec::TokenizerCodec(const Tokenizer& tokenizer, std::string chat_temp
   if (const std::string* own = tokenizer.FindChatTemplate()) chat_template_ = *own;
 }
 
-Result<std::vector<TokenId>> TokenizerCodec::Encode(std::string_view text, SpecialTokens special) const {
-  return tokenizer_.Encode(text, special == SpecialTokens::kAdd ? AddSpecial::kYes : AddSpecial::kNo);
+Result<std::vector<TokenId>> TokenizerCodec::Encode(std::string_view text,
+                                                    SpecialTokens special) const {
+  return tokenizer_.Encode(text,
+                           special == SpecialTokens::kAdd ? AddSpecial::kYes : AddSpecial::kNo);
 }
 
-Result<std::string> TokenizerCodec::RenderChat(const std::string& messages_json, const std::string& kwargs_json,
+Result<std::string> TokenizerCodec::RenderChat(const std::string& messages_json,
+                                               const std::string& kwargs_json,
                                                bool add_generation_prompt) const {
   if (chat_template_.empty()) {
     return InvalidArgument(
         "this model has no chat template: start the server with --chat-template FILE, or use "
         "/v1/completions");
   }
-  ChatTemplateOptions options{.add_generation_prompt = add_generation_prompt, .kwargs_json = kwargs_json};
+  ChatTemplateOptions options{.add_generation_prompt = add_generation_prompt,
+                              .kwargs_json = kwargs_json};
   options.special_tokens = tokenizer_.special_tokens();
   return RenderChatTemplate(chat_template_, messages_json, options);
 }
 
-std::string TokenizerCodec::TokenBytes(TokenId token) const { return std::string(tokenizer_.TokenBytes(token)); }
+std::string TokenizerCodec::TokenBytes(TokenId token) const {
+  return std::string(tokenizer_.TokenBytes(token));
+}
 
 bool TokenizerCodec::IsSpecial(TokenId token) const { return tokenizer_.IsSpecial(token); }
 
 std::unique_ptr<TextDecoder> TokenizerCodec::NewDecoder(const DecoderOptions& options) const {
   StreamOptions stream{.stop = options.stop};
-  stream.skip_special = options.special == DecoderOptions::Special::kSkip ? SkipSpecial::kYes : SkipSpecial::kNo;
-  stream.include_stop = options.stop_string == DecoderOptions::Stop::kInclude ? IncludeStop::kYes : IncludeStop::kNo;
+  stream.skip_special =
+      options.special == DecoderOptions::Special::kSkip ? SkipSpecial::kYes : SkipSpecial::kNo;
+  stream.include_stop =
+      options.stop_string == DecoderOptions::Stop::kInclude ? IncludeStop::kYes : IncludeStop::kNo;
   return std::make_unique<StreamTextDecoder>(&tokenizer_, std::move(stream));
 }
 

@@ -1,4 +1,5 @@
-// The body of a POST, read by both endpoints: must end in a request or a refusal, whatever the bytes.
+// The body of a POST, read by both endpoints: must end in a request or a refusal, whatever the
+// bytes.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

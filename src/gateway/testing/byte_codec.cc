@@ -30,7 +30,8 @@ class ByteDecoder final : public TextDecoder {
     if (found_ >= 0) return Show(end + (include ? stop_string()->size() : 0));
     size_t safe = text_.size();
     for (const std::string& stop : options_.stop) {
-      for (size_t length = std::min(stop.size(), text_.size() - search_from_); length > 0; --length) {
+      for (size_t length = std::min(stop.size(), text_.size() - search_from_); length > 0;
+           --length) {
         if (text_.ends_with(stop.substr(0, length))) {
           safe = std::min(safe, text_.size() - length);
           break;
@@ -76,11 +77,13 @@ Result<std::vector<TokenId>> ByteCodec::Encode(std::string_view text, SpecialTok
   return ids;
 }
 
-Result<std::string> ByteCodec::RenderChat(const std::string& messages_json, const std::string& kwargs_json,
+Result<std::string> ByteCodec::RenderChat(const std::string& messages_json,
+                                          const std::string& kwargs_json,
                                           bool add_generation_prompt) const {
   std::string text;
   for (const auto& message : nlohmann::json::parse(messages_json)) {
-    const std::string content = message["content"].is_string() ? message["content"].get<std::string>() : "null";
+    const std::string content =
+        message["content"].is_string() ? message["content"].get<std::string>() : "null";
     if (content == "raise") return InvalidArgument("the template refuses this conversation");
     text += "[" + message["role"].get<std::string>() + "]" + content + "\n";
   }

@@ -8,8 +8,9 @@ namespace sixfold::gateway {
 constexpr TokenId kByteBos = 256, kByteEos = 257, kByteTurn = 258, kByteUnused = 259;
 constexpr int64_t kByteVocab = 260;
 
-// RenderChat gives "[role]content\n" for each message, then "[assistant]" when a prompt for the answer is wanted. A
-// message that says "raise" makes the template fail. Stateless. Thread rule: any thread.
+// RenderChat gives "[role]content\n" for each message, then "[assistant]" when a prompt for the
+// answer is wanted. A message that says "raise" makes the template fail. Stateless. Thread rule:
+// any thread.
 class ByteCodec final : public TextCodec {
  public:
   Result<std::vector<TokenId>> Encode(std::string_view text, SpecialTokens special) const override;

@@ -27,7 +27,9 @@ RawClient::RawClient(uint16_t port, int receive_buffer_bytes) {
 RawClient::~RawClient() { Close(); }
 
 RawClient::RawClient(RawClient&& other) noexcept
-    : timeout(other.timeout), fd_(std::exchange(other.fd_, -1)), buffer_(std::move(other.buffer_)) {}
+    : timeout(other.timeout),
+      fd_(std::exchange(other.fd_, -1)),
+      buffer_(std::move(other.buffer_)) {}
 
 bool RawClient::Send(std::string_view bytes) {
   size_t sent = 0;
@@ -40,7 +42,8 @@ bool RawClient::SendAvailable(std::string_view bytes, size_t* sent) {
   while (*sent < bytes.size()) {
     pollfd wait{.fd = fd_, .events = POLLOUT, .revents = 0};
     if (poll(&wait, 1, static_cast<int>(timeout.count())) <= 0) return true;
-    const ssize_t count = send(fd_, bytes.data() + *sent, bytes.size() - *sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t count =
+        send(fd_, bytes.data() + *sent, bytes.size() - *sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0) return false;
     *sent += static_cast<size_t>(count);
   }
@@ -75,7 +78,8 @@ RawResponse RawClient::ReadResponse() {
   for (size_t line = head.find("\r\n") + 2; line + 2 < head.size();) {
     const size_t end = head.find("\r\n", line), colon = head.find(':', line);
     std::string name = head.substr(line, colon - line);
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
     response.headers[name] = head.substr(colon + 2, end - colon - 2);
     line = end + 2;
   }
@@ -120,14 +124,17 @@ void RawClient::Reset() {
 
 void RawClient::ShutdownSend() { shutdown(fd_, SHUT_WR); }
 
-std::string PostRequest(std::string_view path, std::string_view body, std::string_view extra_headers) {
-  std::string text = "POST " + std::string(path) + " HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n";
+std::string PostRequest(std::string_view path, std::string_view body,
+                        std::string_view extra_headers) {
+  std::string text =
+      "POST " + std::string(path) + " HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n";
   text.append(extra_headers);
   return text + "content-length: " + std::to_string(body.size()) + "\r\n\r\n" + std::string(body);
 }
 
 std::string GetRequest(std::string_view path, std::string_view extra_headers) {
-  return "GET " + std::string(path) + " HTTP/1.1\r\nhost: test\r\n" + std::string(extra_headers) + "\r\n";
+  return "GET " + std::string(path) + " HTTP/1.1\r\nhost: test\r\n" + std::string(extra_headers) +
+         "\r\n";
 }
 
 }  // namespace sixfold::gateway

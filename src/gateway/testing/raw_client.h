@@ -1,4 +1,5 @@
-// A blocking TCP client that sends exactly the bytes it is told, for tests of the server's wire behaviour.
+// A blocking TCP client that sends exactly the bytes it is told, for tests of the server's wire
+// behaviour.
 #pragma once
 
 #include <chrono>
@@ -23,13 +24,15 @@ class RawClient {
   RawClient(RawClient&& other) noexcept;
   RawClient(const RawClient&) = delete;
 
-  bool Send(std::string_view bytes);                         // false: the other side is gone
-  bool SendAvailable(std::string_view bytes, size_t* sent);  // stops when nothing moves for `timeout`
-  RawResponse ReadResponse();                                // one answer; what follows it stays for the next call
-  std::string ReadUntil(std::string_view end);               // through `end`, or what came until end of file or timeout
-  bool ReadEof();  // true when the other side closes in time, whatever it still sends
-  void Close();    // FIN
-  void Reset();    // RST
+  bool Send(std::string_view bytes);  // false: the other side is gone
+  bool SendAvailable(std::string_view bytes,
+                     size_t* sent);  // stops when nothing moves for `timeout`
+  RawResponse ReadResponse();        // one answer; what follows it stays for the next call
+  std::string ReadUntil(
+      std::string_view end);  // through `end`, or what came until end of file or timeout
+  bool ReadEof();             // true when the other side closes in time, whatever it still sends
+  void Close();               // FIN
+  void Reset();               // RST
   void ShutdownSend();
 
   std::chrono::milliseconds timeout{30'000};
@@ -41,7 +44,8 @@ class RawClient {
   std::string buffer_;
 };
 
-std::string PostRequest(std::string_view path, std::string_view body, std::string_view extra_headers = "");
+std::string PostRequest(std::string_view path, std::string_view body,
+                        std::string_view extra_headers = "");
 std::string GetRequest(std::string_view path, std::string_view extra_headers = "");
 
 }  // namespace sixfold::gateway

@@ -12,7 +12,8 @@ SampledToken Sample(const Request& request, TokenId token, int64_t vocab) {
   if (request.sampling.logprobs < 0) return sampled;
   TokenLogprobs logprobs{.logprob = -0.25f};
   for (int i = 0; i < request.sampling.logprobs; ++i) {
-    logprobs.top.emplace_back(static_cast<TokenId>((token + i) % vocab), -0.25f - static_cast<float>(i));
+    logprobs.top.emplace_back(static_cast<TokenId>((token + i) % vocab),
+                              -0.25f - static_cast<float>(i));
   }
   sampled.logprobs = std::move(logprobs);
   return sampled;
@@ -41,13 +42,15 @@ Result<RequestId> ScriptedBackend::Submit(Request request, Sink sink) {
   const std::lock_guard lock(mutex_);
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   if (stop_) return Status(StatusCode::kUnavailable, "stopped");
-  if (prompt >= options_.max_model_len) return Status(StatusCode::kContextLength, "the prompt fills the context");
+  if (prompt >= options_.max_model_len)
+    return Status(StatusCode::kContextLength, "the prompt fills the context");
   const auto waiting = std::count_if(active_.begin(), active_.end(), [](const auto& entry) {
     return std::none_of(entry.second.choices.begin(), entry.second.choices.end(),
                         [](const auto& c) { return c.second.running; });
   });
   if (waiting >= options_.max_queued) return Status(StatusCode::kOverloaded, "the queue is full");
-  request.sampling.max_tokens = std::min(request.sampling.max_tokens, options_.max_model_len - prompt);
+  request.sampling.max_tokens =
+      std::min(request.sampling.max_tokens, options_.max_model_len - prompt);
   request.id = RequestId(next_id_++);
   last_sampling_ = request.sampling;
   last_prompt_ = request.prompt;
@@ -178,15 +181,17 @@ Delta ScriptedBackend::NextDelta(Active& active, int index, Choice& choice) {
     }
   }
   const auto length = static_cast<int64_t>(choice.script.size());
-  const bool at_end = choice.position >= length && !sampling.ignore_eos && choice.position >= sampling.min_tokens;
-  const TokenId token =
-      at_end || length == 0 ? options_.eos : choice.script[static_cast<size_t>(choice.position % length)];
+  const bool at_end =
+      choice.position >= length && !sampling.ignore_eos && choice.position >= sampling.min_tokens;
+  const TokenId token = at_end || length == 0
+                            ? options_.eos
+                            : choice.script[static_cast<size_t>(choice.position % length)];
   delta.tokens.push_back(Sample(active.request, token, options_.vocab));
   ++choice.position;
   ++stats_.generated_tokens;
   const auto& stops = sampling.stop_token_ids;
-  const bool stopped =
-      at_end || (choice.position > sampling.min_tokens && std::find(stops.begin(), stops.end(), token) != stops.end());
+  const bool stopped = at_end || (choice.position > sampling.min_tokens &&
+                                  std::find(stops.begin(), stops.end(), token) != stops.end());
   if (stopped) {
     delta.finish = FinishReason::kStop;
     delta.stop_token = token;

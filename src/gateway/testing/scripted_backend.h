@@ -1,5 +1,5 @@
-// The one fake of Backend: replays given token ids through the real gateway, one token a choice and step, with an
-// engine's limits (places, queue, context) and its answers to aborts.
+// The one fake of Backend: replays given token ids through the real gateway, one token a choice and
+// step, with an engine's limits (places, queue, context) and its answers to aborts.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,6 @@
-// The real gateway over a scripted backend: what the client tests in tests/clients run against where no model is at
-// hand, and what any SDK can be pointed at. Answers are words drawn from the seed, with emoji and accents.
+// The real gateway over a scripted backend: what the client tests in tests/clients run against
+// where no model is at hand, and what any SDK can be pointed at. Answers are words drawn from the
+// seed, with emoji and accents.
 //
 //   scripted_server [--host H] [--port P] [--served-model-name N] [--api-key K] [--max-model-len N]
 #include <cstdio>
@@ -17,17 +18,20 @@ namespace {
 using namespace sixfold;           // NOLINT: a program of one file
 using namespace sixfold::gateway;  // NOLINT
 
-constexpr const char* kWords[] = {"the ",  "quick ", "brown ", "fox ",   "naïve ",      "café ",  "日本 ", "jumps ",
-                                  "over ", "lazy ",  "🦊 ",  "dogs, ", "\"quoted\" ", "line\n", "stop ", "🙂🙃 "};
+constexpr const char* kWords[] = {"the ",        "quick ", "brown ", "fox ",     "naïve ", "café ",
+                                  "日本 ",       "jumps ", "over ",  "lazy ",    "🦊 ",  "dogs, ",
+                                  "\"quoted\" ", "line\n", "stop ",  "🙂🙃 "};
 
 std::vector<TokenId> Words(const Request& request, int choice, uint64_t seed) {
   constexpr int kCount = 60;
   std::vector<TokenId> tokens;
   for (int i = 0; i < kCount; ++i) {
-    const RandomKey key{.seed = request.sampling.temperature == 0 ? 7 : seed,
-                        .choice = request.sampling.temperature == 0 ? 0u : static_cast<uint32_t>(choice),
-                        .position = static_cast<uint32_t>(i)};
-    for (const unsigned char c : std::string(kWords[RandomBits(key)[0] % std::size(kWords)])) tokens.push_back(c);
+    const RandomKey key{
+        .seed = request.sampling.temperature == 0 ? 7 : seed,
+        .choice = request.sampling.temperature == 0 ? 0u : static_cast<uint32_t>(choice),
+        .position = static_cast<uint32_t>(i)};
+    for (const unsigned char c : std::string(kWords[RandomBits(key)[0] % std::size(kWords)]))
+      tokens.push_back(c);
   }
   return tokens;
 }

@@ -26,7 +26,8 @@ inline ScriptOptions SayText(const std::string& text) {
 // Thread rule: as its parts.
 class TestServer {
  public:
-  explicit TestServer(ScriptOptions script, ServerOptions options = {}) : backend(std::move(script)) {
+  explicit TestServer(ScriptOptions script, ServerOptions options = {})
+      : backend(std::move(script)) {
     options.http.port = 0;
     if (options.served_model_names.empty()) options.served_model_names = {"m"};
     auto started = Server::Start(std::move(options), backend, codec);
@@ -35,7 +36,8 @@ class TestServer {
   }
 
   RawClient Connect() const { return RawClient(server->port()); }
-  RawResponse Post(const std::string& path, const std::string& body, const std::string& headers = "") const {
+  RawResponse Post(const std::string& path, const std::string& body,
+                   const std::string& headers = "") const {
     RawClient client = Connect();
     client.Send(PostRequest(path, body, headers));
     return client.ReadResponse();
