@@ -8,7 +8,7 @@ target_compile_features(sixfold_options INTERFACE cxx_std_20)
 target_include_directories(sixfold_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 # -ffp-contract=off: a fused operation is written as such, so that every ISA gives the same bits.
 target_compile_options(sixfold_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers
-                       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -ffp-contract=off -fno-math-errno)
+                       "$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized;-Wno-restrict>" -ffp-contract=off -fno-math-errno)
 if(SIXFOLD_WERROR)
   target_compile_options(sixfold_options INTERFACE -Werror)
 endif()
