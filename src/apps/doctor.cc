@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/loading.h"
 #include "apps/machine.h"
 #include "apps/output.h"
 #include "engine/memory.h"
@@ -123,6 +124,12 @@ Finding Port(int64_t port) {
   return {"port", false, fmt::format("{} is taken", port), status.message()};
 }
 
+Finding DefaultModel() {
+  const std::optional<std::string> path = DefaultModelPath();
+  if (path) return {"default model", true, *path, ""};
+  return {"default model", true, "not here", "`make run` or tools/fetch_default_model.sh fetches it (98 MB)"};
+}
+
 }  // namespace
 
 Status RunDoctor(const Options& options) {
@@ -137,6 +144,7 @@ Status RunDoctor(const Options& options) {
       NumaNodes(),
       Governor(),
       Port(options.Integer("port")),
+      DefaultModel(),
       {"libraries", true, SIXFOLD_LIBRARIES, ""},
   };
   if (options.Flag("json")) {

@@ -53,12 +53,11 @@ Status RunDump(const Options& options) {
   SF_ASSIGN_OR_RETURN(const auto output, TensorOutput::Create(output_path, name, tensor->shape));
   SF_RETURN_IF_ERROR(WriteSlices(*store, *tensor, *output));
   SF_RETURN_IF_ERROR(output->Commit());
-  const std::string shape = ShapeText(tensor->shape);
   if (options.Flag("json")) {
-    return Print(fmt::format("{{\"dtype\": \"{}\", \"shape\": {}, \"bytes\": {}}}\n", NameOf(tensor->dtype), shape,
-                             tensor->bytes));
+    return Print(fmt::format("{{\"dtype\": \"{}\", \"shape\": {}, \"bytes\": {}}}\n", NameOf(tensor->dtype),
+                             ShapeText(tensor->shape), tensor->bytes));
   }
-  Remark(fmt::format("{}: {} {} as f32", output_path, DescribeTensor(*tensor), shape));
+  Remark(fmt::format("{}: {} as f32", output_path, DescribeTensor(*tensor)));
   return OkStatus();
 }
 

@@ -64,6 +64,14 @@ void AddEosTokens(const Tokenizer& tokenizer, ModelConfig* config) {
 
 }  // namespace
 
+std::optional<std::string> DefaultModelPath() {
+  std::error_code error;
+  for (const fs::path& place : DefaultModelPlaces()) {
+    if (fs::exists(place, error)) return place.string();
+  }
+  return std::nullopt;
+}
+
 Result<std::string> FindModel(const Options& options) {
   std::error_code error;
   const std::string& named = options.Text("model");
@@ -72,9 +80,7 @@ Result<std::string> FindModel(const Options& options) {
     return named;
   }
   if (!HasDefaultModel(options.command())) return InvalidArgument("MODEL is missing: name a folder or a .gguf file");
-  for (const fs::path& place : DefaultModelPlaces()) {
-    if (fs::exists(place, error)) return place.string();
-  }
+  if (const std::optional<std::string> found = DefaultModelPath()) return *found;
   return InvalidArgument(
       "no MODEL is named and the default model is not here; `make run` in the source tree fetches "
       "it to build/models (98 MB), or name a folder or a .gguf file");

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/options.h"
@@ -20,6 +21,9 @@ namespace sixfold::apps {
 // The path that the options name. run, serve and inspect fall back on the default model (README.md says where it is
 // looked for). kInvalidArgument when none is named, kInvalidFile when there is nothing at the path.
 Result<std::string> FindModel(const Options& options);
+
+// Where the default model lies, nullopt when it is nowhere.
+std::optional<std::string> DefaultModelPath();
 
 // "Qwen3-0.6B" of "models/Qwen3-0.6B/": what a server calls the model.
 std::string ModelName(const std::string& path);

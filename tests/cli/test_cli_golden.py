@@ -42,6 +42,36 @@ def test_greedy_tokens_are_those_of_transformers(sixfold, model, expected):
     assert answer["text"] == ""
 
 
+@pytest.mark.parametrize("flags", [["--numerics", "fast"], ["--attention-chunk", 16], ["--reduction-leaves", 1],
+                                   ["--reduction-leaves", 3]], ids=lambda flags: "=".join(map(str, flags)))
+@pytest.mark.parametrize("name", ["llama_gqa", "mistral_window", "qwen3_moe", "qwen3_fp8"])
+def test_other_orders_of_summation_are_as_close(sixfold, tmp_path, name, flags):
+    golden = safetensors_file.read(GOLDEN / name / "expected.safetensors")
+    tokens = ",".join(map(str, golden["tokens"].values()))
+    output = tmp_path / "logits.safetensors"
+    answer = sixfold("logits", GOLDEN / name, "--tokens", tokens, "--output", output, "--dtype", "f32", *flags)
+    assert answer.code == 0, answer.err
+    logits = safetensors_file.read(output)["logits"]
+    assert safetensors_file.largest_difference(logits.values(), golden["logits"].values()) <= 1e-4
+
+
+DENSE = ["llama_gqa", "llama_mqa", "llama_odd", "llama_bf16", "llama_head_dim", "mistral_window", "qwen2_tied", "qwen3",
+         "qwen3_fp8"]
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_bf16_activations_move_logits_by_a_quarter_of_rms_at_most(sixfold, tmp_path, name):
+    golden = safetensors_file.read(GOLDEN / name / "expected.safetensors")
+    tokens = ",".join(map(str, golden["tokens"].values()))
+    output = tmp_path / "logits.safetensors"
+    answer = sixfold("logits", GOLDEN / name, "--tokens", tokens, "--output", output, "--dtype", "bf16")
+    assert answer.code == 0, answer.err
+    expected = golden["logits"].values()
+    rms = (sum(value * value for value in expected) / len(expected)) ** 0.5
+    moved = safetensors_file.largest_difference(safetensors_file.read(output)["logits"].values(), expected)
+    assert 0 < moved <= 0.25 * rms
+
+
 SAME_BITS = ["llama_gqa", "llama_odd", "llama_bf16", "mistral_window", "qwen3_fp8", "qwen3_moe", "olmoe",
              "llama_gguf_q32/model.gguf", "llama_gguf_k/model.gguf"]
 
