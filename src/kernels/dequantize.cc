@@ -17,7 +17,8 @@ T LoadAt(const std::byte* p) {
   return v;
 }
 
-// The order of operations is the gguf package's: scale * code, then the minimum; d * scale of a group first.
+// The order of operations is the gguf package's: scale * code, then the minimum; d * scale of a
+// group first.
 void DequantizeStoredBlock(DType dtype, const StoredBlock& b, float* out) {
   const float d = F16ToF32(b.d);
   const float m = F16ToF32(b.m);
@@ -101,18 +102,14 @@ void DequantizeRow(const MatrixView& view, int64_t row, float* out) {
   SF_CHECK_LT(row, view.rows);
   const std::byte* data = view.Row(row);
   switch (view.dtype) {
-    case DType::kF32:
-      std::memcpy(out, data, static_cast<size_t>(view.cols) * 4);
-      return;
+    case DType::kF32: std::memcpy(out, data, static_cast<size_t>(view.cols) * 4); return;
     case DType::kF16:
       for (int64_t j = 0; j < view.cols; ++j) out[j] = F16ToF32(LoadAt<uint16_t>(data + j * 2));
       return;
     case DType::kBF16:
       for (int64_t j = 0; j < view.cols; ++j) out[j] = BF16ToF32(LoadAt<uint16_t>(data + j * 2));
       return;
-    case DType::kF8E4M3:
-      DequantizeF8Row(view, row, out);
-      return;
+    case DType::kF8E4M3: DequantizeF8Row(view, row, out); return;
     default: {
       const DTypeInfo& info = InfoOf(view.dtype);
       StoredBlock block;

@@ -25,7 +25,8 @@ TEST(Convert, EveryHalfEqualsItsDefinition) {
       EXPECT_EQ(std::isinf(got), mantissa == 0);
       continue;
     }
-    double want = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    double want =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
     if (bits & 0x8000) want = -want;
     ASSERT_EQ(BitsOf(got), BitsOf(static_cast<float>(want))) << bits;
   }
@@ -40,7 +41,8 @@ TEST(Convert, EveryF8EqualsItsDefinition) {
       EXPECT_TRUE(std::isnan(got));
       continue;
     }
-    double want = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+    double want =
+        exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
     if (code & 0x80) want = -want;
     ASSERT_EQ(BitsOf(got), BitsOf(static_cast<float>(want))) << code;
   }
@@ -72,9 +74,13 @@ TEST(DequantizeRow, EqualsTheGgufPackageBitForBit) {
     ASSERT_EQ(golden.values.size(), static_cast<size_t>(n));
     // Odd alignment and a second row, as in a mapped file.
     std::vector<uint8_t> bytes(golden.block.size() * 2 + 1);
-    std::copy(golden.block.begin(), golden.block.end(), bytes.begin() + 1 + static_cast<int64_t>(golden.block.size()));
-    const MatrixView view{.dtype = golden.dtype, .data = reinterpret_cast<std::byte*>(bytes.data() + 1), .rows = 2,
-                          .cols = n, .row_stride_bytes = static_cast<int64_t>(golden.block.size())};
+    std::copy(golden.block.begin(), golden.block.end(),
+              bytes.begin() + 1 + static_cast<int64_t>(golden.block.size()));
+    const MatrixView view{.dtype = golden.dtype,
+                          .data = reinterpret_cast<std::byte*>(bytes.data() + 1),
+                          .rows = 2,
+                          .cols = n,
+                          .row_stride_bytes = static_cast<int64_t>(golden.block.size())};
     std::vector<float> row(static_cast<size_t>(n));
     DequantizeRow(view, 1, row.data());
     for (int i = 0; i < n; ++i) {

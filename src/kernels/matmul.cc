@@ -23,19 +23,20 @@ struct alignas(64) Line {
 
 int64_t Panels(const MatMulTask& task) { return (task.w->n + kPanelColumns - 1) / kPanelColumns; }
 
-// Time of one panel in units of one row's products; a block of weights is read and unpacked once for all rows.
+// Time of one panel in units of one row's products; a block of weights is read and unpacked once
+// for all rows.
 int64_t PanelCost(const MatMulTask& task) { return (task.a->rows + 2) * task.a->k_padded; }
 
-// Panels [begin, end) of one task on the calling thread.
-void RunPanels(Isa isa, const MatMulTask& task, int64_t begin, int64_t end, std::byte* scratch) {
-  const PanelRange range{&task, begin, end, scratch};
+// On the calling thread.
+void RunPanels(Isa isa, const PanelRange& range) {
   switch (isa) {
     case Isa::kScalar: break;
     case Isa::kAvx2: return MatMulPanelsAvx2(range);
     case Isa::kAvx512: return MatMulPanelsAvx512(range);
     case Isa::kAmx: return MatMulPanelsAmx(range);
   }
-  for (int64_t panel = begin; panel < end; ++panel) {
+  const MatMulTask& task = *range.task;
+  for (int64_t panel = range.begin; panel < range.end; ++panel) {
     RefMatMulPanel(*task.a, 0, task.a->rows, *task.w, panel, task.out, task.out_stride);
   }
 }
@@ -52,7 +53,9 @@ size_t ScratchBytes(Isa isa, std::span<const MatMulTask> tasks) {
 struct MatMul::Impl {
   Isa isa;
   ThreadPool& pool;
-  std::vector<std::vector<Line>> scratch;  // one a member of the team; grows to the largest product seen
+  bool vnni;
+  std::vector<std::vector<Line>>
+      scratch;  // one a member of the team; grows to the largest product seen
 
   // Runs the panels of member's share of the total cost: a contiguous range over all tasks.
   void RunShare(std::span<const MatMulTask> tasks, int64_t total_cost, int member, int members) {
@@ -68,21 +71,25 @@ struct MatMul::Impl {
       };
       const int64_t begin = share_begin <= passed ? 0 : first_at(share_begin);
       const int64_t end = share_end <= passed ? 0 : first_at(share_end);
-      if (task.a->rows > 0 && begin < end) RunPanels(isa, task, begin, end, scratch[static_cast<size_t>(member)].data()->bytes);
+      if (task.a->rows > 0 && begin < end) {
+        RunPanels(isa,
+                  {&task, begin, end, scratch[static_cast<size_t>(member)].data()->bytes, vnni});
+      }
       passed += cost * panels;
     }
   }
 };
 
-MatMul::MatMul(Isa isa, ThreadPool& pool) : impl_(new Impl{isa, pool, {}}) {
+MatMul::MatMul(Isa isa, ThreadPool& pool)
+    : impl_(new Impl{isa, pool, isa >= Isa::kAvx512 && HasVnni(), {}}) {
   impl_->scratch.resize(static_cast<size_t>(pool.size()));
 }
 MatMul::~MatMul() = default;
 
 Isa MatMul::isa() const { return impl_->isa; }
 
-void MatMul::Prepare(const float* x, int64_t rows, int64_t stride, const Leaves& leaves, ActDType act,
-                     std::span<const int32_t> row_index, Activations* out) {
+void MatMul::Prepare(const float* x, int64_t rows, int64_t stride, const Leaves& leaves,
+                     ActDType act, std::span<const int32_t> row_index, Activations* out) {
   SF_CHECK(row_index.empty() || static_cast<int64_t>(row_index.size()) == rows);
   ShapeActivations(leaves, act, rows, impl_->isa == Isa::kAmx, out);
   struct Context {
@@ -97,7 +104,8 @@ void MatMul::Prepare(const float* x, int64_t rows, int64_t stride, const Leaves&
   // One captured reference: std::function keeps it without allocating.
   impl_->pool.Run([&context](int member) {
     const int64_t rows = context.out->rows;
-    PrepareRows(context.args, rows * member / context.members, rows * (member + 1) / context.members, context.out);
+    PrepareRows(context.args, rows * member / context.members,
+                rows * (member + 1) / context.members, context.out);
   });
 }
 

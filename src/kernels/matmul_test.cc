@@ -21,8 +21,9 @@ namespace {
 using testing::Random;
 using testing::RandomMatrix;
 
-constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kF8E4M3, DType::kQ4_0, DType::kQ4_1,
-                            DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K,   DType::kQ5_K, DType::kQ6_K};
+constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kF8E4M3,
+                            DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
+                            DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 constexpr ActDType kActs[] = {ActDType::kF32, ActDType::kBF16, ActDType::kInt8};
 
 // Sanitizers make the oracle and the emulated tiles about twenty times slower.
@@ -47,12 +48,14 @@ std::vector<Leaves> LeavesFor(DType dtype) {
   switch (InfoOf(dtype).block_elements) {
     case 1:
       if (dtype == DType::kF8E4M3) return {Leaves::Whole(200), {{0, 64, 128, 256, 300}}};
-      return {Leaves::Whole(1), Leaves::Whole(100), {{0, 18, 36, 54}}, {{0, 24, 48, 72, 96, 120}},
+      return {Leaves::Whole(1),
+              Leaves::Whole(100),
+              {{0, 18, 36, 54}},
+              {{0, 24, 48, 72, 96, 120}},
               {{0, 72, 144, 216, 288, 360, 432, 504, 576}}};
     case 32:
       return {Leaves::Whole(96), {{0, 32, 64, 160}}, {{0, 32, 64, 96, 128, 160, 192, 224, 288}}};
-    default:
-      return {Leaves::Whole(512), {{0, 256, 512, 768}}};
+    default: return {Leaves::Whole(512), {{0, 256, 512, 768}}};
   }
 }
 
@@ -78,16 +81,20 @@ std::vector<float> Multiply(MatMul& matmul, const Activations& a, const PackedMa
 }
 
 ::testing::AssertionResult SameBits(std::span<const float> got, std::span<const float> want) {
-  if (got.size() != want.size()) return ::testing::AssertionFailure() << got.size() << " vs " << want.size();
+  if (got.size() != want.size())
+    return ::testing::AssertionFailure() << got.size() << " vs " << want.size();
   for (size_t i = 0; i < got.size(); ++i) {
     if (std::bit_cast<uint32_t>(got[i]) != std::bit_cast<uint32_t>(want[i])) {
-      return ::testing::AssertionFailure() << "element " << i << ": " << got[i] << " vs " << want[i];
+      return ::testing::AssertionFailure()
+             << "element " << i << ": " << got[i] << " vs " << want[i];
     }
   }
   return ::testing::AssertionSuccess();
 }
 
-std::string Name(DType dtype, ActDType act) { return std::string(NameOf(dtype)) + " x " + std::string(NameOf(act)); }
+std::string Name(DType dtype, ActDType act) {
+  return std::string(NameOf(dtype)) + " x " + std::string(NameOf(act));
+}
 
 // A stored row as codes and scales, read from the file's form and not from the packed stream.
 struct LiteralRow {
@@ -120,16 +127,21 @@ LiteralRow ReadRow(const MatrixView& view, int64_t row, ActDType act, const Leav
     return out;
   }
   const auto dtype = view.dtype;
-  const int offset = dtype == DType::kQ4_0 ? 8 : dtype == DType::kQ5_0 ? 16 : dtype == DType::kQ6_K ? 32 : 0;
+  const int offset = dtype == DType::kQ4_0   ? 8
+                     : dtype == DType::kQ5_0 ? 16
+                     : dtype == DType::kQ6_K ? 32
+                                             : 0;
   const bool k_type = InfoOf(dtype).block_elements == 256;
-  out.minima = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K || dtype == DType::kQ5_K;
+  out.minima = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K ||
+               dtype == DType::kQ5_K;
   StoredBlock block;
   const std::byte* data = view.Row(row);
   for (int64_t k = 0; k < view.cols; data += InfoOf(dtype).block_bytes) {
     ReadStoredBlock(dtype, reinterpret_cast<const uint8_t*>(data), &block);
     out.group = block.group;
     for (int i = 0; i < block.elements; ++i, ++k) {
-      const int code = dtype == DType::kQ8_0 ? static_cast<int8_t>(block.codes[i]) : block.codes[i] - offset;
+      const int code =
+          dtype == DType::kQ8_0 ? static_cast<int8_t>(block.codes[i]) : block.codes[i] - offset;
       out.codes[static_cast<size_t>(k)] = static_cast<float>(code);
     }
     for (int g = 0; g < block.elements / block.group; ++g) {
@@ -142,9 +154,10 @@ LiteralRow ReadRow(const MatrixView& view, int64_t row, ActDType act, const Leav
   return out;
 }
 
-// numerics.h, word for word, for one leaf of one row and one column. `a` and `w` are padded with zeros to whole blocks.
-float LiteralLeaf(const std::vector<float>& a, const std::vector<float>& w, const LiteralRow& row, size_t first_group,
-                  const float* a_scale) {
+// numerics.h, word for word, for one leaf of one row and one column. `a` and `w` are padded with
+// zeros to whole blocks.
+float LiteralLeaf(const std::vector<float>& a, const std::vector<float>& w, const LiteralRow& row,
+                  size_t first_group, const float* a_scale) {
   float c = 0;
   const int step = row.group == 0 ? 32 : row.group;
   for (size_t k0 = 0, g = first_group; k0 < a.size(); k0 += static_cast<size_t>(step), ++g) {
@@ -183,11 +196,14 @@ float LiteralDot(const Activations& a, int64_t r, const LiteralRow& row, const L
   std::vector<float> sums;
   for (int v = 0; v < leaves.count(); ++v) {
     const int64_t block = a.leaf_block[static_cast<size_t>(v)];
-    const auto padded = static_cast<size_t>((a.leaf_block[static_cast<size_t>(v) + 1] - block) * 32);
+    const auto padded =
+        static_cast<size_t>((a.leaf_block[static_cast<size_t>(v) + 1] - block) * 32);
     const float* x = a.values.data() + r * a.k_padded + block * 32;
-    std::vector<float> w(row.codes.begin() + leaves.begin[v], row.codes.begin() + leaves.begin[v + 1]);
+    std::vector<float> w(row.codes.begin() + leaves.begin[v],
+                         row.codes.begin() + leaves.begin[v + 1]);
     w.resize(padded);
-    const float* scales = a.act == ActDType::kInt8 ? a.scales.data() + r * (a.k_padded / 32) + block : nullptr;
+    const float* scales =
+        a.act == ActDType::kInt8 ? a.scales.data() + r * (a.k_padded / 32) + block : nullptr;
     const size_t first_group = row.group == 0 ? 0 : static_cast<size_t>(block * 32 / row.group);
     sums.push_back(LiteralLeaf({x, x + padded}, w, row, first_group, scales));
   }
@@ -218,7 +234,8 @@ TEST_F(MatMulTest, OracleEqualsTheContractWrittenOut) {
           RefMatMulRow(a, r, w, got.data());
           for (int64_t n = 0; n < 35; ++n) {
             const float want = LiteralDot(a, r, ReadRow(m.view, n, act, leaves), leaves);
-            ASSERT_EQ(std::bit_cast<uint32_t>(got[static_cast<size_t>(n)]), std::bit_cast<uint32_t>(want))
+            ASSERT_EQ(std::bit_cast<uint32_t>(got[static_cast<size_t>(n)]),
+                      std::bit_cast<uint32_t>(want))
                 << Name(dtype, act) << " leaves " << leaves.count() << " column " << n;
           }
         }
@@ -227,7 +244,8 @@ TEST_F(MatMulTest, OracleEqualsTheContractWrittenOut) {
   }
 }
 
-// Against values of the gguf kind and plain double sums: the error of fp32 chains is below K * 2^-24 * sum |a||w|.
+// Against values of the gguf kind and plain double sums: the error of fp32 chains is below K *
+// 2^-24 * sum |a||w|.
 TEST_F(MatMulTest, OracleIsCloseToDoubleSumsOfDequantisedRows) {
   MatMul matmul(Isa::kScalar, pool_);
   for (DType dtype : kTypes) {
@@ -246,13 +264,15 @@ TEST_F(MatMulTest, OracleIsCloseToDoubleSumsOfDequantisedRows) {
           DequantizeRow(m.view, n, row.data());
           double sum = 0, magnitude = 0, amax = 0;
           for (int64_t i = 0; i < k; ++i) {
-            const double product = static_cast<double>(x[static_cast<size_t>(r * k + i)]) * row[static_cast<size_t>(i)];
+            const double product = static_cast<double>(x[static_cast<size_t>(r * k + i)]) *
+                                   row[static_cast<size_t>(i)];
             sum += product;
             magnitude += std::fabs(product);
             amax = std::max(amax, std::fabs(static_cast<double>(row[static_cast<size_t>(i)])));
           }
           // Types with minima add s * m beside p * d: two sums larger than their difference.
-          double bound = static_cast<double>(k) * 0x1p-22 * magnitude + static_cast<double>(k) * 0x1p-18 * amax;
+          double bound = static_cast<double>(k) * 0x1p-22 * magnitude +
+                         static_cast<double>(k) * 0x1p-18 * amax;
           if (act == ActDType::kBF16) bound += 0x1p-8 * 2 * magnitude;
           if (act == ActDType::kInt8) bound += 6.0 / 254 * amax * static_cast<double>(k);
           ASSERT_NEAR(got[static_cast<size_t>(n)], sum, bound) << Name(dtype, act);
@@ -274,14 +294,17 @@ TEST_F(MatMulTest, EveryIsaAndRowCountEqualsTheOracle) {
         const auto x = RandomRows(kMaxRows, k + 3, 32);
         MatMul(Isa::kScalar, pool_).Prepare(x.data(), kMaxRows, k + 3, leaves, act, {}, &whole);
         std::vector<float> want(static_cast<size_t>(kMaxRows * kColumns));
-        for (int64_t r = 0; r < kMaxRows; ++r) RefMatMulRow(whole, r, w, want.data() + r * kColumns);
+        for (int64_t r = 0; r < kMaxRows; ++r)
+          RefMatMulRow(whole, r, w, want.data() + r * kColumns);
         for (Isa isa : Isas()) {
           MatMul matmul(isa, pool_);
           for (int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 128}) {
             if (rows > (isa == Isa::kScalar ? 3 : kMaxRows)) break;  // scalar is the oracle itself
             matmul.Prepare(x.data(), rows, k + 3, leaves, act, {}, &a);
-            ASSERT_TRUE(SameBits(Multiply(matmul, a, w), std::span(want).first(static_cast<size_t>(rows * kColumns))))
-                << NameOf(isa) << " " << Name(dtype, act) << " rows " << rows << " leaves " << leaves.count();
+            ASSERT_TRUE(SameBits(Multiply(matmul, a, w),
+                                 std::span(want).first(static_cast<size_t>(rows * kColumns))))
+                << NameOf(isa) << " " << Name(dtype, act) << " rows " << rows << " leaves "
+                << leaves.count();
           }
         }
       }
@@ -290,8 +313,8 @@ TEST_F(MatMulTest, EveryIsaAndRowCountEqualsTheOracle) {
 }
 
 TEST_F(MatMulTest, ARowIsTheSameAmongGarbageNeighbours) {
-  constexpr float kBad[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3e38f,
-                            1e-40f, -0.0f};
+  constexpr float kBad[] = {std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::infinity(), 3e38f, 1e-40f, -0.0f};
   for (Isa isa : Isas()) {
     MatMul matmul(isa, pool_);
     for (DType dtype : kTypes) {
@@ -307,11 +330,14 @@ TEST_F(MatMulTest, ARowIsTheSameAmongGarbageNeighbours) {
         for (int64_t i = 0; i < 19 * k; ++i) {
           if (i / k != 11) x[static_cast<size_t>(i)] = kBad[(i * 7 + i / k) % 5];
         }
-        const std::vector<int32_t> order = {3, 11, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 18, 0, 1, 11, 2};
+        const std::vector<int32_t> order = {3,  11, 4,  5,  6,  7,  8, 9, 10, 12,
+                                            13, 14, 15, 16, 17, 18, 0, 1, 11, 2};
         matmul.Prepare(x.data(), 20, k, leaves, act, order, &a);
         const auto among = Multiply(matmul, a, w);
-        ASSERT_TRUE(SameBits(std::span(among).subspan(40, 40), alone)) << NameOf(isa) << " " << Name(dtype, act);
-        ASSERT_TRUE(SameBits(std::span(among).subspan(18 * 40, 40), alone)) << NameOf(isa) << " " << Name(dtype, act);
+        ASSERT_TRUE(SameBits(std::span(among).subspan(40, 40), alone))
+            << NameOf(isa) << " " << Name(dtype, act);
+        ASSERT_TRUE(SameBits(std::span(among).subspan(18 * 40, 40), alone))
+            << NameOf(isa) << " " << Name(dtype, act);
       }
     }
   }
@@ -322,14 +348,18 @@ TEST_F(MatMulTest, LeavesCutOverRanksAddUpToTheWhole) {
   for (Isa isa : Isas()) {
     MatMul matmul(isa, pool_);
     for (DType dtype : kTypes) {
-      const int64_t unit = InfoOf(dtype).block_elements == 256 ? 256 : dtype == DType::kF8E4M3 ? 64 : 32;
-      const Leaves leaves{{0, unit, 2 * unit, 4 * unit, 5 * unit, 6 * unit}};  // five leaves: an odd tree
+      const int64_t unit = InfoOf(dtype).block_elements == 256 ? 256
+                           : dtype == DType::kF8E4M3           ? 64
+                                                               : 32;
+      const Leaves leaves{
+          {0, unit, 2 * unit, 4 * unit, 5 * unit, 6 * unit}};  // five leaves: an odd tree
       const RandomMatrix m(dtype, 33, leaves.k(), 51);
       const auto x = RandomRows(9, leaves.k(), 52);
       for (ActDType act : kActs) {
         const auto part = [&](int begin, int end) {
           Leaves local;
-          for (int v = begin; v <= end; ++v) local.begin.push_back(leaves.begin[v] - leaves.begin[begin]);
+          for (int v = begin; v <= end; ++v)
+            local.begin.push_back(leaves.begin[v] - leaves.begin[begin]);
           const MatrixView cut = m.view.Cols(leaves.begin[begin], leaves.begin[end]);
           const PackedMatrix w = Pack(cut, act, local, pool_);
           Activations a;
@@ -359,12 +389,15 @@ TEST_F(MatMulTest, ColumnCutsAndRowOrderGiveTheSameColumns) {
       Activations a;
       matmul.Prepare(x.data(), 6, leaves.k(), leaves, ActDType::kBF16, {}, &a);
       const auto whole = Multiply(matmul, a, Pack(m.view, ActDType::kBF16, leaves, pool_));
-      const auto cut = Multiply(matmul, a, Pack(m.view.Rows(13, 50), ActDType::kBF16, leaves, pool_));
+      const auto cut =
+          Multiply(matmul, a, Pack(m.view.Rows(13, 50), ActDType::kBF16, leaves, pool_));
       std::vector<int32_t> order;
       for (int32_t n = 0; n < 70; ++n) order.push_back(n * 3 % 70);
-      const auto permuted = Multiply(matmul, a, Pack(m.view, ActDType::kBF16, leaves, pool_, order));
+      const auto permuted =
+          Multiply(matmul, a, Pack(m.view, ActDType::kBF16, leaves, pool_, order));
       for (size_t r = 0; r < 6; ++r) {
-        ASSERT_TRUE(SameBits(std::span(cut).subspan(r * 37, 37), std::span(whole).subspan(r * 70 + 13, 37)));
+        ASSERT_TRUE(SameBits(std::span(cut).subspan(r * 37, 37),
+                             std::span(whole).subspan(r * 70 + 13, 37)));
         for (size_t n = 0; n < 70; ++n) {
           ASSERT_EQ(std::bit_cast<uint32_t>(permuted[r * 70 + n]),
                     std::bit_cast<uint32_t>(whole[r * 70 + static_cast<size_t>(order[n])]));
@@ -374,10 +407,12 @@ TEST_F(MatMulTest, ColumnCutsAndRowOrderGiveTheSameColumns) {
   }
 }
 
-// Several tasks of one call, shared by teams of one to three, with a padded output and an expert without rows.
+// Several tasks of one call, shared by teams of one to three, with a padded output and an expert
+// without rows.
 TEST_F(MatMulTest, TeamsOfAnySizeGiveTheSameBitsAndStayInsideTheOutput) {
   const Leaves leaves = Leaves::Whole(256);
-  const RandomMatrix q4(DType::kQ4_1, 300, 256, 71), bf16(DType::kBF16, 130, 256, 72), f8(DType::kF8E4M3, 17, 256, 73);
+  const RandomMatrix q4(DType::kQ4_1, 300, 256, 71), bf16(DType::kBF16, 130, 256, 72),
+      f8(DType::kF8E4M3, 17, 256, 73);
   const auto x = RandomRows(40, 256, 74);
   for (Isa isa : Isas()) {
     std::vector<std::vector<float>> results;
@@ -385,7 +420,8 @@ TEST_F(MatMulTest, TeamsOfAnySizeGiveTheSameBitsAndStayInsideTheOutput) {
       ThreadPool team(threads, SetFloatMode);
       MatMul matmul(isa, team);
       std::vector<PackedMatrix> w;
-      for (const auto* m : {&q4, &bf16, &f8}) w.push_back(Pack(m->view, ActDType::kBF16, leaves, team));
+      for (const auto* m : {&q4, &bf16, &f8})
+        w.push_back(Pack(m->view, ActDType::kBF16, leaves, team));
       Activations all, few, none;
       matmul.Prepare(x.data(), 40, 256, leaves, ActDType::kBF16, {}, &all);
       matmul.Prepare(x.data(), 3, 256, leaves, ActDType::kBF16, {}, &few);
@@ -393,8 +429,10 @@ TEST_F(MatMulTest, TeamsOfAnySizeGiveTheSameBitsAndStayInsideTheOutput) {
       std::vector<float> out(40 * 305 + 40 * 130 + 3 * 17 + 3, -7.0f);
       float* second = out.data() + 40 * 305;
       float* third = second + 40 * 130;
-      const std::vector<MatMulTask> tasks = {
-          {&all, &w[0], out.data(), 305}, {&none, &w[1], second, 130}, {&all, &w[1], second, 130}, {&few, &w[2], third, 17}};
+      const std::vector<MatMulTask> tasks = {{&all, &w[0], out.data(), 305},
+                                             {&none, &w[1], second, 130},
+                                             {&all, &w[1], second, 130},
+                                             {&few, &w[2], third, 17}};
       matmul.Run(tasks);
       for (size_t r = 0; r < 40; ++r) {
         for (size_t pad = 300; pad < 305; ++pad) ASSERT_EQ(out[r * 305 + pad], -7.0f);
@@ -410,8 +448,11 @@ TEST_F(MatMulTest, TeamsOfAnySizeGiveTheSameBitsAndStayInsideTheOutput) {
 TEST_F(MatMulTest, DenormalsInWeightsAndActivationsAreFlushed) {
   std::vector<uint16_t> weights(32, 0x0040);  // bf16 denormals
   weights[0] = 0x3f80;
-  const MatrixView view{.dtype = DType::kBF16, .data = reinterpret_cast<std::byte*>(weights.data()), .rows = 1,
-                        .cols = 32, .row_stride_bytes = 64};
+  const MatrixView view{.dtype = DType::kBF16,
+                        .data = reinterpret_cast<std::byte*>(weights.data()),
+                        .rows = 1,
+                        .cols = 32,
+                        .row_stride_bytes = 64};
   std::vector<float> x(32, 3e38f);
   x[0] = 1e-39f;
   for (Isa isa : Isas()) {
@@ -419,7 +460,8 @@ TEST_F(MatMulTest, DenormalsInWeightsAndActivationsAreFlushed) {
     for (ActDType act : {ActDType::kF32, ActDType::kBF16}) {
       Activations a;
       matmul.Prepare(x.data(), 1, 32, Leaves::Whole(32), act, {}, &a);
-      EXPECT_EQ(Multiply(matmul, a, Pack(view, act, Leaves::Whole(32), pool_))[0], 0.0f) << NameOf(isa);
+      EXPECT_EQ(Multiply(matmul, a, Pack(view, act, Leaves::Whole(32), pool_))[0], 0.0f)
+          << NameOf(isa);
     }
   }
 }
@@ -445,8 +487,11 @@ TEST_F(MatMulTest, ManyRowsUseTileInstructions) {
 TEST_F(MatMulTest, EveryF8CodeHasItsValueOnEveryIsa) {
   std::vector<uint8_t> codes(256 * 32);
   for (size_t n = 0; n < 256; ++n) codes[n * 32 + n % 32] = static_cast<uint8_t>(n);
-  const MatrixView view{.dtype = DType::kF8E4M3, .data = reinterpret_cast<std::byte*>(codes.data()), .rows = 256,
-                        .cols = 32, .row_stride_bytes = 32};
+  const MatrixView view{.dtype = DType::kF8E4M3,
+                        .data = reinterpret_cast<std::byte*>(codes.data()),
+                        .rows = 256,
+                        .cols = 32,
+                        .row_stride_bytes = 32};
   const std::vector<float> x(16 * 32, 1.0f);
   for (Isa isa : Isas()) {
     MatMul matmul(isa, pool_);
@@ -464,49 +509,6 @@ TEST_F(MatMulTest, EveryF8CodeHasItsValueOnEveryIsa) {
       }
     }
   }
-}
-
-TEST_F(MatMulTest, Int8CodesAreAmaxOver127RoundedToEven) {
-  MatMul matmul(DetectIsa(), pool_);
-  std::vector<float> x(96, 0.0f);
-  x[0] = 127.0f, x[1] = -0.5f, x[2] = 1.5f, x[3] = 2.5f, x[4] = -127.0f;
-  x[64] = std::numeric_limits<float>::infinity();
-  Activations a;
-  matmul.Prepare(x.data(), 1, 96, Leaves::Whole(96), ActDType::kInt8, {}, &a);
-  EXPECT_EQ(a.scales[0], 1.0f);
-  EXPECT_EQ(a.scales[1], 0.0f);
-  EXPECT_TRUE(std::isnan(a.scales[2]));
-  const std::vector<float> want = {127, 0, 2, 2, -127};
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(a.values[i], want[i]) << i;
-  EXPECT_EQ(a.values[64], 0.0f);
-  EXPECT_EQ(a.sums32[0], 4.0f);
-}
-
-TEST_F(MatMulTest, PackTakesNoMoreBytesThanStored) {
-  for (DType dtype : kTypes) {
-    if (dtype == DType::kF8E4M3) continue;  // one fp32 scale a group instead of one a 128-block
-    const RandomMatrix m(dtype, 48, 768, 81);
-    const PackedMatrix w = Pack(m.view, ActDType::kInt8, Leaves::Whole(768), pool_);
-    EXPECT_EQ(w.stream.size(), m.bytes.size()) << NameOf(dtype);
-  }
-}
-
-TEST_F(MatMulTest, PackRefusesWhatDoesNotFit) {
-  const RandomMatrix q4(DType::kQ4_K, 16, 512, 91), f8(DType::kF8E4M3, 16, 256, 92);
-  const auto code = [&](const MatrixView& view, const Leaves& leaves, std::span<const int32_t> order = {}) {
-    return PackMatrix(view, {.leaves = leaves, .row_order = order}, pool_).status().code();
-  };
-  EXPECT_EQ(code(q4.view, {{0, 128, 512}}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(q4.view, {{0, 256}}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(q4.view, {{0, 256, 256, 512}}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(q4.view, Leaves{}), StatusCode::kInvalidArgument);
-  const int32_t bad[] = {0, 16};
-  EXPECT_EQ(code(q4.view, Leaves::Whole(512), bad), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(f8.view, {{0, 112, 256}}), StatusCode::kInvalidArgument);  // 112 to 144 has two scales
-  EXPECT_EQ(code(f8.view, {{0, 96, 256}}), StatusCode::kOk);
-  MatrixView unreadable = q4.view;
-  unreadable.dtype = DType::kQ2_K;
-  EXPECT_EQ(code(unreadable, Leaves::Whole(512)), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <array>
 #include <utility>
 
-
 namespace sixfold {
 
 namespace {
@@ -40,7 +39,8 @@ uint64_t SavedState() {
   return uint64_t{hi} << 32 | lo;
 }
 
-// Linux gives a process the tile registers only when it asks: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+// Linux gives a process the tile registers only when it asks: arch_prctl(ARCH_REQ_XCOMP_PERM,
+// XFEATURE_XTILEDATA).
 bool TilesPermitted() {
   constexpr int kArchReqXcompPerm = 0x1023;
   constexpr int kXfeatureXtiledata = 18;
@@ -70,7 +70,8 @@ Isa DetectIsa() {
   constexpr int kF = 16, kDq = 17, kBw = 30, kVl = 31;  // leaf 7, ebx
   if ((state & kZmm) != kZmm || !Has(seven.b, {kF, kDq, kBw, kVl})) return Isa::kAvx2;
   constexpr int kAmxBf16 = 22, kAmxTile = 24;  // leaf 7, edx
-  if ((state & kTiles) != kTiles || !Has(seven.d, {kAmxBf16, kAmxTile}) || !TilesPermitted()) return Isa::kAvx512;
+  if ((state & kTiles) != kTiles || !Has(seven.d, {kAmxBf16, kAmxTile}) || !TilesPermitted())
+    return Isa::kAvx512;
   return Isa::kAmx;
 }
 

@@ -50,7 +50,11 @@ PackedFormat FormatOf(DType dtype, ActDType act) {
 class ColumnPacker {
  public:
   ColumnPacker(const MatrixView& source, PackedFormat format, const Leaves& leaves)
-      : source_(source), format_(format), layout_(LayoutOf(format)), leaves_(leaves), leaf_block_(LeafBlocks(leaves)) {}
+      : source_(source),
+        format_(format),
+        layout_(LayoutOf(format)),
+        leaves_(leaves),
+        leaf_block_(LeafBlocks(leaves)) {}
 
   void Pack(int64_t row, int j, uint8_t* panel) const {
     for (int v = 0; v < leaves_.count(); ++v) {
@@ -89,11 +93,12 @@ class ColumnPacker {
           }
           break;
         case DType::kBF16: std::memcpy(p + pair, data + k * 2, 2); break;
-        default: PutEightBits(k, j, static_cast<uint8_t>(data[k]), p); break;
+        default: p[EightBitPlace(k, j)] = static_cast<uint8_t>(data[k]); break;
       }
     }
     if (format_ == PackedFormat::kF8) {
-      const float scale = source_.scales.data == nullptr ? 1.0f : BlockScaleAt(source_.scales, row, k0);
+      const float scale =
+          source_.scales.data == nullptr ? 1.0f : BlockScaleAt(source_.scales, row, k0);
       std::memcpy(p + 512 + j * 4, &scale, 4);
     }
   }
@@ -102,7 +107,8 @@ class ColumnPacker {
     const DTypeInfo& info = InfoOf(source_.dtype);
     const std::byte* data = source_.Row(row) + begin / info.block_elements * info.block_bytes;
     StoredBlock block;
-    for (int64_t k = begin; k < end; k += info.block_elements, data += info.block_bytes, p += layout_.unit_bytes()) {
+    for (int64_t k = begin; k < end;
+         k += info.block_elements, data += info.block_bytes, p += layout_.unit_bytes()) {
       ReadStoredBlock(source_.dtype, reinterpret_cast<const uint8_t*>(data), &block);
       PutScales(block, j, p);
       for (int b = 0; b < layout_.unit_blocks; ++b) {
@@ -120,7 +126,8 @@ class ColumnPacker {
     }
     StoreU16(unit + j * 2, block.d);
     if (format_ == PackedFormat::kQ6_K) {
-      for (int g = 0; g < 16; ++g) unit[32 + g * kPanelColumns + j] = static_cast<uint8_t>(block.scales[g]);
+      for (int g = 0; g < 16; ++g)
+        unit[32 + g * kPanelColumns + j] = static_cast<uint8_t>(block.scales[g]);
       return;
     }
     StoreU16(unit + 32 + j * 2, block.m);
@@ -133,21 +140,17 @@ class ColumnPacker {
     }
   }
 
-  static void PutEightBits(int k, int j, uint8_t code, uint8_t* p) {
-    constexpr int kPlace[4] = {0, 2, 1, 3};
-    p[(k / 4 * kPanelColumns + j) * 4 + kPlace[k % 4]] = code;
-  }
-
   void PutCodes(const uint8_t* codes, int j, uint8_t* p) const {
     for (int k = 0; k < kBlock; ++k) {
       const uint32_t code = codes[k];
       if (format_ == PackedFormat::kQ8_0) {
-        PutEightBits(k, j, codes[k], p);
+        p[EightBitPlace(k, j)] = codes[k];
         continue;
       }
       OrU32(p + (k / 8 * kPanelColumns + j) * 4, (code & 15) << (k % 2 * 16 + k % 8 / 2 * 4));
       if (format_ == PackedFormat::kQ6_K) {
-        OrU32(p + 256 + (k / 16 * kPanelColumns + j) * 4, (code >> 4) << (k % 2 * 16 + k % 16 / 2 * 2));
+        OrU32(p + 256 + (k / 16 * kPanelColumns + j) * 4, (code >> 4)
+                                                              << (k % 2 * 16 + k % 16 / 2 * 2));
       } else if ((code >> 4) != 0) {
         OrU32(p + 256 + j * 4, (code >> 4) << (k % 2 * 16 + k / 2));
       }
@@ -165,20 +168,23 @@ Status CheckLeaves(const MatrixView& source, const Leaves& leaves) {
   const auto& begin = leaves.begin;
   const int64_t unit = InfoOf(source.dtype).block_elements;
   if (begin.size() < 2 || begin.front() != 0 || begin.back() != source.cols) {
-    return InvalidArgument("leaves must run from 0 to the " + std::to_string(source.cols) + " columns of the matrix");
+    return InvalidArgument("leaves must run from 0 to the " + std::to_string(source.cols) +
+                           " columns of the matrix");
   }
   for (size_t v = 0; v + 1 < begin.size(); ++v) {
     if (begin[v + 1] <= begin[v]) return InvalidArgument("leaf " + std::to_string(v) + " is empty");
     if (begin[v] % unit != 0 || begin[v + 1] % unit != 0) {
-      return InvalidArgument("leaf " + std::to_string(v) + " cuts a block of " + std::to_string(unit) + " " +
-                             std::string(NameOf(source.dtype)) + " values");
+      return InvalidArgument("leaf " + std::to_string(v) + " cuts a block of " +
+                             std::to_string(unit) + " " + std::string(NameOf(source.dtype)) +
+                             " values");
     }
     if (source.dtype != DType::kF8E4M3 || source.scales.data == nullptr) continue;
     for (int64_t k = begin[v]; k < begin[v + 1]; k += kBlock) {
       const int64_t first = k + source.scales.col_origin;
       const int64_t last = std::min(k + kBlock, begin[v + 1]) - 1 + source.scales.col_origin;
       if (first / BlockScales::kBlock != last / BlockScales::kBlock) {
-        return InvalidArgument("a group of 32 columns at " + std::to_string(k) + " crosses a border of F8 scales");
+        return InvalidArgument("a group of 32 columns at " + std::to_string(k) +
+                               " crosses a border of F8 scales");
       }
     }
   }
@@ -187,14 +193,17 @@ Status CheckLeaves(const MatrixView& source, const Leaves& leaves) {
 
 }  // namespace
 
-Result<PackedMatrix> PackMatrix(const MatrixView& source, const PackOptions& options, ThreadPool& pool) {
+Result<PackedMatrix> PackMatrix(const MatrixView& source, const PackOptions& options,
+                                ThreadPool& pool) {
   if (!CanDequantize(source.dtype)) {
     return InvalidArgument("no kernel reads " + std::string(NameOf(source.dtype)) + " weights");
   }
   SF_RETURN_IF_ERROR(CheckLeaves(source, options.leaves));
-  const int64_t n = options.row_order.empty() ? source.rows : static_cast<int64_t>(options.row_order.size());
+  const int64_t n =
+      options.row_order.empty() ? source.rows : static_cast<int64_t>(options.row_order.size());
   for (int32_t row : options.row_order) {
-    if (row < 0 || row >= source.rows) return InvalidArgument("row order names row " + std::to_string(row));
+    if (row < 0 || row >= source.rows)
+      return InvalidArgument("row order names row " + std::to_string(row));
   }
   PackedMatrix out;
   out.n = n;
@@ -204,14 +213,18 @@ Result<PackedMatrix> PackMatrix(const MatrixView& source, const PackOptions& opt
   const PackedLayout layout = LayoutOf(out.format);
   out.panel_bytes = LeafBlocks(options.leaves).back() / layout.unit_blocks * layout.unit_bytes();
   const int64_t panels = (n + kPanelColumns - 1) / kPanelColumns;
-  SF_ASSIGN_OR_RETURN(out.stream, Buffer::Allocate(static_cast<size_t>(panels * out.panel_bytes), "packed weights"));
+  SF_ASSIGN_OR_RETURN(out.stream, Buffer::Allocate(static_cast<size_t>(panels * out.panel_bytes),
+                                                   "packed weights"));
 
   const ColumnPacker packer(source, out.format, options.leaves);
   auto* stream = out.stream.as<uint8_t>();
   pool.ParallelFor(panels, [&](int64_t begin, int64_t end, int) {
-    for (int64_t column = begin * kPanelColumns; column < std::min(end * kPanelColumns, n); ++column) {
-      const int64_t row = options.row_order.empty() ? column : options.row_order[static_cast<size_t>(column)];
-      packer.Pack(row, static_cast<int>(column % kPanelColumns), stream + column / kPanelColumns * out.panel_bytes);
+    for (int64_t column = begin * kPanelColumns; column < std::min(end * kPanelColumns, n);
+         ++column) {
+      const int64_t row =
+          options.row_order.empty() ? column : options.row_order[static_cast<size_t>(column)];
+      packer.Pack(row, static_cast<int>(column % kPanelColumns),
+                  stream + column / kPanelColumns * out.panel_bytes);
     }
   });
   return out;

@@ -30,27 +30,27 @@ int TopTwoBits(const uint8_t* p, int k, int j) {
   return static_cast<int>(word >> (k % 2 * 16 + k % 16 / 2 * 2) & 3);
 }
 
-uint8_t EightBits(const uint8_t* p, int k, int j) {
-  constexpr int kPlace[4] = {0, 2, 1, 3};
-  return p[(k / 4 * kPanelColumns + j) * 4 + kPlace[k % 4]];
-}
-
 float ValueAt(PackedFormat format, const uint8_t* p, int k, int j) {
   switch (format) {
     case PackedFormat::kF32: return LoadAt<float>(p + (k * kPanelColumns + j) * 4);
     case PackedFormat::kF16: return F16ToF32(LoadAt<uint16_t>(p + (k * kPanelColumns + j) * 2));
-    case PackedFormat::kBF16: return BF16ToF32(LoadAt<uint16_t>(p + (k / 2 * kPanelColumns + j) * 4 + k % 2 * 2));
-    case PackedFormat::kF8: return F8E4M3ToF32(EightBits(p, k, j));
-    case PackedFormat::kQ8_0: return static_cast<float>(static_cast<int8_t>(EightBits(p, k, j)));
+    case PackedFormat::kBF16:
+      return BF16ToF32(LoadAt<uint16_t>(p + (k / 2 * kPanelColumns + j) * 4 + k % 2 * 2));
+    case PackedFormat::kF8: return F8E4M3ToF32(p[EightBitPlace(k, j)]);
+    case PackedFormat::kQ8_0:
+      return static_cast<float>(static_cast<int8_t>(p[EightBitPlace(k, j)]));
     case PackedFormat::kQ4_0:
     case PackedFormat::kQ4_1:
-    case PackedFormat::kQ4_K: return static_cast<float>(FourBits(p, k, j) - LayoutOf(format).code_offset);
+    case PackedFormat::kQ4_K:
+      return static_cast<float>(FourBits(p, k, j) - LayoutOf(format).code_offset);
     case PackedFormat::kQ5_0:
     case PackedFormat::kQ5_1:
     case PackedFormat::kQ5_K:
-      return static_cast<float>((FourBits(p, k, j) | FifthBit(p, k, j) << 4) - LayoutOf(format).code_offset);
+      return static_cast<float>((FourBits(p, k, j) | FifthBit(p, k, j) << 4) -
+                                LayoutOf(format).code_offset);
     case PackedFormat::kQ6_K:
-      return static_cast<float>((FourBits(p, k, j) | TopTwoBits(p, k, j) << 4) - LayoutOf(format).code_offset);
+      return static_cast<float>((FourBits(p, k, j) | TopTwoBits(p, k, j) << 4) -
+                                LayoutOf(format).code_offset);
   }
   return 0;
 }
@@ -84,13 +84,15 @@ std::vector<int64_t> LeafBlocks(const Leaves& leaves) {
 
 int64_t LeafBlockCount(const Leaves& leaves) {
   int64_t blocks = 0;
-  for (int v = 0; v < leaves.count(); ++v) blocks += (leaves.begin[v + 1] - leaves.begin[v] + kBlock - 1) / kBlock;
+  for (int v = 0; v < leaves.count(); ++v)
+    blocks += (leaves.begin[v + 1] - leaves.begin[v] + kBlock - 1) / kBlock;
   return blocks;
 }
 
 void ReadPanelBlock(PackedFormat format, const std::byte* panel, int64_t block, PanelBlock* out) {
   const PackedLayout layout = LayoutOf(format);
-  const auto* unit = reinterpret_cast<const uint8_t*>(panel) + block / layout.unit_blocks * layout.unit_bytes();
+  const auto* unit =
+      reinterpret_cast<const uint8_t*>(panel) + block / layout.unit_blocks * layout.unit_bytes();
   const int within = static_cast<int>(block % layout.unit_blocks);
   const uint8_t* p = unit + layout.header_bytes + within * layout.block_bytes;
   for (int k = 0; k < kBlock; ++k) {

@@ -17,7 +17,8 @@ void Grow(std::vector<T>& v, int64_t size) {
   if (static_cast<int64_t>(v.size()) < size) v.resize(static_cast<size_t>(size));
 }
 
-// Four lanes of the baseline instruction set; written as vectors because -O2 leaves such loops scalar.
+// Four lanes of the baseline instruction set; written as vectors because -O2 leaves such loops
+// scalar.
 using Floats = float __attribute__((vector_size(16)));
 using Words = uint32_t __attribute__((vector_size(16)));
 constexpr int kLanes = 4;
@@ -32,12 +33,14 @@ void Store(float* p, Floats v) { std::memcpy(p, &v, sizeof(v)); }
 
 Words Choose(Words mask, Words yes, Words no) { return (mask & yes) | (~mask & no); }
 
-// To bf16, nearest even; denormals become zero, as the tile instruction would read them; NaN stays NaN.
+// To bf16, nearest even; denormals become zero, as the tile instruction would read them; NaN stays
+// NaN.
 Floats RoundToBF16(Floats x) {
   const auto bits = std::bit_cast<Words>(x);
   const Words magnitude = bits & 0x7fffffffu;
   Words rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u;
-  rounded = Choose(std::bit_cast<Words>(magnitude > 0x7f800000u), (bits & 0xffff0000u) | 0x400000u, rounded);
+  rounded = Choose(std::bit_cast<Words>(magnitude > 0x7f800000u), (bits & 0xffff0000u) | 0x400000u,
+                   rounded);
   rounded = Choose(std::bit_cast<Words>(magnitude < 0x00800000u), bits & 0x80000000u, rounded);
   return std::bit_cast<Floats>(rounded);
 }
@@ -66,7 +69,8 @@ float QuantizeGroup(const float* x, float* codes) {
   return scale;
 }
 
-// e + o of each of `count` blocks of 32 values. Two lanes are one block's e and o: two blocks a vector.
+// e + o of each of `count` blocks of 32 values. Two lanes are one block's e and o: two blocks a
+// vector.
 void SumBlocks(const float* a, int64_t count, float* sums) {
   const auto pair = [](const float* p, const float* q) { return Floats{p[0], p[1], q[0], q[1]}; };
   for (int64_t b = 0; b < count; b += 2) {
@@ -81,15 +85,11 @@ void SumBlocks(const float* a, int64_t count, float* sums) {
 
 void PrepareBlock(const float* x, ActDType act, float* values, float* scale) {
   switch (act) {
-    case ActDType::kF32:
-      std::memcpy(values, x, kBlock * sizeof(float));
-      break;
+    case ActDType::kF32: std::memcpy(values, x, kBlock * sizeof(float)); break;
     case ActDType::kBF16:
       for (int i = 0; i < kBlock; i += kLanes) Store(values + i, RoundToBF16(Load(x + i)));
       break;
-    case ActDType::kInt8:
-      *scale = QuantizeGroup(x, values);
-      break;
+    case ActDType::kInt8: *scale = QuantizeGroup(x, values); break;
   }
 }
 
@@ -108,7 +108,8 @@ void PrepareLeaf(const float* x, int64_t length, ActDType act, float* values, fl
 
 }  // namespace
 
-void ShapeActivations(const Leaves& leaves, ActDType act, int64_t rows, bool tiles, Activations* out) {
+void ShapeActivations(const Leaves& leaves, ActDType act, int64_t rows, bool tiles,
+                      Activations* out) {
   out->act = act;
   out->rows = rows;
   out->leaf_block.resize(leaves.begin.size());
@@ -121,7 +122,10 @@ void ShapeActivations(const Leaves& leaves, ActDType act, int64_t rows, bool til
   out->k_padded = blocks * kBlock;
   Grow(out->values, rows * out->k_padded);
   Grow(out->sums32, rows * blocks);
-  if (act == ActDType::kInt8) Grow(out->scales, rows * blocks);
+  if (act == ActDType::kInt8) {
+    Grow(out->codes, rows * out->k_padded);
+    Grow(out->scales, rows * blocks);
+  }
   if (tiles && act != ActDType::kF32) {
     // Whole tiles of 16 rows are loaded; the rows past the last are never looked at again.
     Grow(out->bf16, (rows + 15) / 16 * 16 * out->k_padded);
@@ -134,16 +138,23 @@ void PrepareRows(const PrepareArgs& args, int64_t begin, int64_t end, Activation
   const Leaves& leaves = *args.leaves;
   const int64_t blocks = out->k_padded / kBlock;
   for (int64_t r = begin; r < end; ++r) {
-    const float* x = args.x + (args.row_index.empty() ? r : args.row_index[static_cast<size_t>(r)]) * args.stride;
+    const float* x =
+        args.x +
+        (args.row_index.empty() ? r : args.row_index[static_cast<size_t>(r)]) * args.stride;
     float* values = out->values.data() + r * out->k_padded;
     float* scales = out->act == ActDType::kInt8 ? out->scales.data() + r * blocks : nullptr;
     for (int v = 0; v < leaves.count(); ++v) {
       const int64_t block = out->leaf_block[v];
-      PrepareLeaf(x + leaves.begin[v], leaves.begin[v + 1] - leaves.begin[v], out->act, values + block * kBlock,
-                  scales == nullptr ? nullptr : scales + block);
+      PrepareLeaf(x + leaves.begin[v], leaves.begin[v + 1] - leaves.begin[v], out->act,
+                  values + block * kBlock, scales == nullptr ? nullptr : scales + block);
     }
     float* sums = out->sums32.data() + r * blocks;
     SumBlocks(values, blocks, sums);
+    if (out->act == ActDType::kInt8) {
+      int8_t* codes = out->codes.data() + r * out->k_padded;
+      for (int64_t k = 0; k < out->k_padded; ++k)
+        codes[k] = static_cast<int8_t>(values[k / 8 * 8 + kCodeOrder[k % 8]]);
+    }
     if (out->bf16.empty()) continue;
     // Row r is line r % 16 of the tiles of its sixteen rows.
     uint16_t* tile_row = out->bf16.data() + (r / 16 * blocks * 16 + r % 16) * kBlock;

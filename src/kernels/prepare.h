@@ -13,7 +13,8 @@ struct PrepareArgs {
 };
 
 // Sets shapes and grows the memory of `out`. `tiles`: also keep rows as bf16.
-void ShapeActivations(const Leaves& leaves, ActDType act, int64_t rows, bool tiles, Activations* out);
+void ShapeActivations(const Leaves& leaves, ActDType act, int64_t rows, bool tiles,
+                      Activations* out);
 // Fills rows [begin, end). Thread rule: disjoint ranges may be filled at once.
 void PrepareRows(const PrepareArgs& args, int64_t begin, int64_t end, Activations* out);
 

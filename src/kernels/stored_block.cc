@@ -34,7 +34,8 @@ void FifthBits(const uint8_t* qh, uint8_t* codes) {
   for (int i = 0; i < 32; ++i) codes[i] |= static_cast<uint8_t>((bits >> i & 1) << 4);
 }
 
-// Eight 6-bit scales and eight 6-bit minima in 12 bytes; the upper four of each lend their top bits to bytes 0 to 7.
+// Eight 6-bit scales and eight 6-bit minima in 12 bytes; the upper four of each lend their top bits
+// to bytes 0 to 7.
 void ScalesAndMinima(const uint8_t* s, StoredBlock* out) {
   for (int g = 0; g < 4; ++g) {
     out->scales[g] = static_cast<int8_t>(s[g] & 63);
@@ -44,7 +45,8 @@ void ScalesAndMinima(const uint8_t* s, StoredBlock* out) {
   }
 }
 
-// Q4_K and Q5_K: 64 codes from 32 bytes, low nibbles first; the fifth bit of 32-group g is bit g of qh's bytes.
+// Q4_K and Q5_K: 64 codes from 32 bytes, low nibbles first; the fifth bit of 32-group g is bit g of
+// qh's bytes.
 void KCodes(const uint8_t* qh, const uint8_t* qs, uint8_t* codes) {
   for (int g = 0; g < 8; ++g) {
     for (int i = 0; i < 32; ++i) {
@@ -114,8 +116,7 @@ void ReadStoredBlock(DType dtype, const uint8_t* b, StoredBlock* out) {
       std::memcpy(out->scales, b + 192, 16);
       out->d = LoadU16(b + 208);
       return;
-    default:
-      SF_CHECK(false);
+    default: SF_CHECK(false);
   }
 }
 

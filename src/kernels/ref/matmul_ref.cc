@@ -22,8 +22,8 @@ float PairSum(const float* a, const PanelBlock& w, int k0, int count, int j) {
 }
 
 // One block of 32 k added to c.
-float AddBlock(const PackedLayout& layout, const Activations& a, int64_t row, int64_t block, const PanelBlock& w,
-               int j, float c) {
+float AddBlock(const PackedLayout& layout, const Activations& a, int64_t row, int64_t block,
+               const PanelBlock& w, int j, float c) {
   const float* x = a.values.data() + row * a.k_padded + block * kBlock;
   const int64_t group = row * (a.k_padded / kBlock) + block;
   const bool int8 = a.act == ActDType::kInt8;
@@ -37,12 +37,14 @@ float AddBlock(const PackedLayout& layout, const Activations& a, int64_t row, in
     c = std::fma(p, int8 ? w.scale[g][j] * a_scale : w.scale[g][j], c);
   }
   if (layout.minima) {
-    c = std::fma(a.sums32[static_cast<size_t>(group)], int8 ? w.minimum[j] * a_scale : w.minimum[j], c);
+    c = std::fma(a.sums32[static_cast<size_t>(group)], int8 ? w.minimum[j] * a_scale : w.minimum[j],
+                 c);
   }
   return c;
 }
 
-// node(level, i) over leaf sums, by recursion straight from the definition: an absent right child copies the left.
+// node(level, i) over leaf sums, by recursion straight from the definition: an absent right child
+// copies the left.
 float Node(const float* leaf, int count, int level, int i) {
   if (level == 0) return leaf[i];
   const float left = Node(leaf, count, level - 1, 2 * i);
@@ -52,21 +54,24 @@ float Node(const float* leaf, int count, int level, int i) {
 
 }  // namespace
 
-void RefMatMulPanel(const Activations& a, int64_t row_begin, int64_t row_end, const PackedMatrix& w, int64_t panel,
-                    float* out, int64_t out_stride) {
+void RefMatMulPanel(const Activations& a, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
+                    int64_t panel, float* out, int64_t out_stride) {
   const PackedLayout layout = LayoutOf(w.format);
   const std::byte* stream = w.stream.data() + panel * w.panel_bytes;
   const int leaves = w.leaves.count();
-  const int columns = static_cast<int>(std::min<int64_t>(kPanelColumns, w.n - panel * kPanelColumns));
+  const int columns =
+      static_cast<int>(std::min<int64_t>(kPanelColumns, w.n - panel * kPanelColumns));
   const int64_t rows = row_end - row_begin;
-  std::vector<float> sums(static_cast<size_t>(rows * kPanelColumns * leaves));  // [rows][16][leaves]
+  std::vector<float> sums(
+      static_cast<size_t>(rows * kPanelColumns * leaves));  // [rows][16][leaves]
   PanelBlock block;
   for (int v = 0; v < leaves; ++v) {
     for (int64_t b = a.leaf_block[v]; b < a.leaf_block[v + 1]; ++b) {
       ReadPanelBlock(w.format, stream, b, &block);
       for (int64_t i = 0; i < rows * kPanelColumns; ++i) {
         float& c = sums[static_cast<size_t>(i * leaves + v)];
-        c = AddBlock(layout, a, row_begin + i / kPanelColumns, b, block, static_cast<int>(i % kPanelColumns), c);
+        c = AddBlock(layout, a, row_begin + i / kPanelColumns, b, block,
+                     static_cast<int>(i % kPanelColumns), c);
       }
     }
   }

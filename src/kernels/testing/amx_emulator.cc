@@ -34,17 +34,18 @@ enum class Prefix : uint8_t { kNone = 0, k66 = 1, kF3 = 2, kF2 = 3 };
 struct Instruction {
   Prefix prefix;
   uint8_t opcode;
-  int reg, rm, third;      // register fields; third is vvvv
+  int reg, rm, third;  // register fields; third is vvvv
   bool memory;
-  uintptr_t address;       // without the row stride
-  intptr_t stride;         // the index register, for tile loads and stores
+  uintptr_t address;  // without the row stride
+  intptr_t stride;    // the index register, for tile loads and stores
   int length;
 };
 
 // General registers of the context in the order of their numbers.
 greg_t Register(const ucontext_t& context, int number) {
-  constexpr int kOrder[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-                              REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+  constexpr int kOrder[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
+                              REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
+                              REG_R12, REG_R13, REG_R14, REG_R15};
   return context.uc_mcontext.gregs[kOrder[number]];
 }
 
@@ -55,7 +56,8 @@ int32_t Load32(const uint8_t* p) {
 }
 
 // Reads modrm, sib and displacement at p; returns what follows them.
-const uint8_t* DecodeMemory(const ucontext_t& context, const uint8_t* p, int rex_b, int rex_x, Instruction* out) {
+const uint8_t* DecodeMemory(const ucontext_t& context, const uint8_t* p, int rex_b, int rex_x,
+                            Instruction* out) {
   const int mod = *p >> 6;
   const int rm = *p++ & 7;
   int64_t address = 0;
@@ -105,7 +107,8 @@ bool Decode(const ucontext_t& context, const uint8_t* code, Instruction* out) {
 }  // namespace
 }  // namespace sixfold::testing
 
-// The fused operations must be instructions: libm may not be entered from a signal handler in some builds.
+// The fused operations must be instructions: libm may not be entered from a signal handler in some
+// builds.
 SF_BEGIN_TARGET("fma")
 namespace sixfold::testing {
 namespace {
@@ -155,13 +158,16 @@ namespace sixfold::testing {
 namespace {
 
 void DotInt8(int c, int a, int b, bool a_signed, bool b_signed) {
-  const auto value = [](uint8_t byte, bool is_signed) { return is_signed ? int{static_cast<int8_t>(byte)} : int{byte}; };
+  const auto value = [](uint8_t byte, bool is_signed) {
+    return is_signed ? int{static_cast<int8_t>(byte)} : int{byte};
+  };
   for (int m = 0; m < tiles.rows(c); ++m) {
     for (int n = 0; n < tiles.row_bytes(c) / 4; ++n) {
       uint8_t* at = tiles.row(c, m) + 4 * n;
       auto sum = static_cast<uint32_t>(Load32(at));
       for (int k = 0; k < tiles.row_bytes(a); ++k) {
-        const int product = value(tiles.row(a, m)[k], a_signed) * value(tiles.row(b, k / 4)[4 * n + k % 4], b_signed);
+        const int product = value(tiles.row(a, m)[k], a_signed) *
+                            value(tiles.row(b, k / 4)[4 * n + k % 4], b_signed);
         sum += static_cast<uint32_t>(product);
       }
       std::memcpy(at, &sum, 4);
@@ -185,22 +191,24 @@ void Configure(const Instruction& in) {
 void LoadTile(const Instruction& in) {
   std::memset(tiles.data[in.reg], 0, sizeof(tiles.data[0]));
   for (int r = 0; r < tiles.rows(in.reg); ++r) {
-    std::memcpy(tiles.row(in.reg, r), reinterpret_cast<const void*>(in.address + static_cast<uintptr_t>(r * in.stride)),
+    std::memcpy(tiles.row(in.reg, r),
+                reinterpret_cast<const void*>(in.address + static_cast<uintptr_t>(r * in.stride)),
                 static_cast<size_t>(tiles.row_bytes(in.reg)));
   }
 }
 
 void StoreTile(const Instruction& in) {
   for (int r = 0; r < tiles.rows(in.reg); ++r) {
-    std::memcpy(reinterpret_cast<void*>(in.address + static_cast<uintptr_t>(r * in.stride)), tiles.row(in.reg, r),
-                static_cast<size_t>(tiles.row_bytes(in.reg)));
+    std::memcpy(reinterpret_cast<void*>(in.address + static_cast<uintptr_t>(r * in.stride)),
+                tiles.row(in.reg, r), static_cast<size_t>(tiles.row_bytes(in.reg)));
   }
 }
 
-// A use of tiles that the processor would refuse: no configuration, or shapes that do not fit together.
+// A use of tiles that the processor would refuse: no configuration, or shapes that do not fit
+// together.
 bool ShapesFit(int c, int a, int b) {
-  return tiles.rows(c) > 0 && tiles.rows(a) == tiles.rows(c) && tiles.row_bytes(b) == tiles.row_bytes(c) &&
-         tiles.row_bytes(a) == tiles.rows(b) * 4;
+  return tiles.rows(c) > 0 && tiles.rows(a) == tiles.rows(c) &&
+         tiles.row_bytes(b) == tiles.row_bytes(c) && tiles.row_bytes(a) == tiles.rows(b) * 4;
 }
 
 bool Execute(const Instruction& in) {
@@ -215,7 +223,8 @@ bool Execute(const Instruction& in) {
       in.prefix == Prefix::kF3 ? StoreTile(in) : LoadTile(in);
       return true;
     case 0x5c:
-      if (in.prefix != Prefix::kF3 || !configured || !ShapesFit(in.reg, in.rm, in.third)) return false;
+      if (in.prefix != Prefix::kF3 || !configured || !ShapesFit(in.reg, in.rm, in.third))
+        return false;
       DotBF16(in.reg, in.rm, in.third);
       return true;
     case 0x5e:
@@ -223,8 +232,7 @@ bool Execute(const Instruction& in) {
       DotInt8(in.reg, in.rm, in.third, in.prefix == Prefix::kF2 || in.prefix == Prefix::kF3,
               in.prefix == Prefix::kF2 || in.prefix == Prefix::k66);
       return true;
-    default:
-      return false;
+    default: return false;
   }
 }
 

@@ -17,6 +17,7 @@ def lines(numbers, form, width):
 
 def main():
     rng = np.random.default_rng(7)
+    print("// clang-format off")
     print("// Made by make_dequantize_golden.py.")
     print("const std::vector<Golden>& GoldenBlocks() {")
     print("  static const std::vector<Golden> blocks = {")

@@ -18,8 +18,13 @@ struct ScaleOffsets {
 
 ScaleOffsets OffsetsOf(DType dtype) {
   switch (dtype) {
-    case DType::kQ4_0: case DType::kQ5_0: case DType::kQ8_0: return {0, kNoScale};
-    case DType::kQ4_1: case DType::kQ5_1: case DType::kQ4_K: case DType::kQ5_K: return {0, 2};
+    case DType::kQ4_0:
+    case DType::kQ5_0:
+    case DType::kQ8_0: return {0, kNoScale};
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K: return {0, 2};
     case DType::kQ6_K: return {208, kNoScale};
     default: return {};
   }
@@ -30,8 +35,8 @@ uint16_t RandomHalfScale(Random& random) {
   const auto sign = static_cast<uint16_t>(bits >> 32 & 0x8000);
   const auto mantissa = static_cast<uint16_t>(bits & 0x3ff);
   switch (bits >> 56 & 31) {
-    case 0: return sign;                                          // zero
-    case 1: return sign | mantissa;                               // subnormal
+    case 0: return sign;                                               // zero
+    case 1: return sign | mantissa;                                    // subnormal
     default: return static_cast<uint16_t>(sign | 8 << 10 | mantissa);  // 2^-7 to 2^-6
   }
 }
@@ -68,7 +73,8 @@ float Random::Uniform(float low, float high) {
 float Random::Normal() {
   const uint64_t bits = Bits();
   float sum = 0;
-  for (int i = 0; i < 4; ++i) sum += static_cast<float>(bits >> (16 * i) & 0xffff) * 0x1p-16f - 0.5f;
+  for (int i = 0; i < 4; ++i)
+    sum += static_cast<float>(bits >> (16 * i) & 0xffff) * 0x1p-16f - 0.5f;
   return sum * 1.7320508f;  // four uniforms have variance 4 / 12
 }
 
@@ -78,7 +84,8 @@ RandomMatrix::RandomMatrix(DType dtype, int64_t rows, int64_t cols, uint64_t see
   const int64_t row_bytes = cols / info.block_elements * info.block_bytes;
   bytes.resize(static_cast<size_t>(rows * row_bytes));
   if (IsBlockType(dtype)) {
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(random.Bits() >> 20);
+    for (size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(random.Bits() >> 20);
     const ScaleOffsets offsets = OffsetsOf(dtype);
     for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(info.block_bytes)) {
       for (int offset : {offsets.d, offsets.m}) {
@@ -92,7 +99,11 @@ RandomMatrix::RandomMatrix(DType dtype, int64_t rows, int64_t cols, uint64_t see
       FillPlain(dtype, random, bytes.data() + i);
     }
   }
-  view = {.dtype = dtype, .data = bytes.data(), .rows = rows, .cols = cols, .row_stride_bytes = row_bytes};
+  view = {.dtype = dtype,
+          .data = bytes.data(),
+          .rows = rows,
+          .cols = cols,
+          .row_stride_bytes = row_bytes};
   if (dtype == DType::kF8E4M3) {
     constexpr int64_t kB = BlockScales::kBlock;
     view.scales.cols = (cols + kB - 1) / kB;
@@ -103,7 +114,8 @@ RandomMatrix::RandomMatrix(DType dtype, int64_t rows, int64_t cols, uint64_t see
     for (int64_t i = 0; i < count; ++i) {
       const float scale = random.Uniform(0.0005f, 0.002f);
       const uint16_t half = F32ToBF16(scale);
-      std::memcpy(scale_bytes.data() + i * width, width == 4 ? static_cast<const void*>(&scale) : &half,
+      std::memcpy(scale_bytes.data() + i * width,
+                  width == 4 ? static_cast<const void*>(&scale) : &half,
                   static_cast<size_t>(width));
     }
     view.scales.data = scale_bytes.data();

@@ -20,7 +20,8 @@ class Random {
   uint64_t state_;
 };
 
-// Owns what the view looks at. Codes reach every value; scales are about 0.01, some negative, zero or subnormal halves.
+// Owns what the view looks at. Codes reach every value; scales are about 0.01, some negative, zero
+// or subnormal halves.
 struct RandomMatrix {
   std::vector<std::byte> bytes;
   std::vector<std::byte> scale_bytes;

@@ -1,7 +1,7 @@
-// Products with the tile unit: TDPBF16PS is 32 k of numerics.h for 16 rows and 16 columns in one instruction.
-// Dense bf16 weights are tiles as they lie; a leaf is one chain of instructions on the same sums. Block-quantised and F8
-// codes are small numbers, exact in bf16: a chunk of blocks is unpacked to tiles, each group is multiplied from zero, and
-// AVX-512 scales and adds the products.
+// Products with the tile unit: TDPBF16PS is 32 k of numerics.h for 16 rows and 16 columns in one
+// instruction. Dense bf16 weights are tiles as they lie; a leaf is one chain of instructions on the
+// same sums. Block-quantised and F8 codes are small numbers, exact in bf16: a chunk of blocks is
+// unpacked to tiles, each group is multiplied from zero, and AVX-512 scales and adds the products.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"  // gcc 12 warns inside its own intrinsics
 #endif
@@ -20,7 +20,6 @@ namespace sixfold {
 namespace {
 
 #include "kernels/x86/weights_avx512.inc"
-#include "kernels/x86/weights.inc"
 
 constexpr int kTileRows = 16;
 constexpr int kTileBytes = 1024;
@@ -36,7 +35,8 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// Tiles 0 to 3: sums of two row tiles by two panels; 4, 5: activations; 6, 7: weights. `k`: 32 or 16 in one product.
+// Tiles 0 to 3: sums of two row tiles by two panels; 4, 5: activations; 6, 7: weights. `k`: 32 or
+// 16 in one product.
 void ConfigureTiles(int k) {
   TileConfig config;
   for (int t = 0; t < 8; ++t) {
@@ -57,7 +57,8 @@ SF_INLINE void ZeroSums() {
 }
 
 template <int MT, int P>
-SF_INLINE void MultiplyTiles(const uint16_t* a0, const uint16_t* a1, const uint8_t* b0, const uint8_t* b1) {
+SF_INLINE void MultiplyTiles(const uint16_t* a0, const uint16_t* a1, const uint8_t* b0,
+                             const uint8_t* b1) {
   _tile_loadd(6, b0, 64);
   _tile_loadd(4, a0, 64);
   _tile_dpbf16ps(0, 4, 6);
@@ -107,13 +108,15 @@ constexpr FourBitTable<kOffset> kFourBitTable;
 // Pair I of a quad as bf16 pairs.
 template <PackedFormat F, int I>
 SF_INLINE __m512i PairsAsBF16(const Unpack<F>& weights) {
-  constexpr bool kFourBits = F == PackedFormat::kQ4_0 || F == PackedFormat::kQ4_1 || F == PackedFormat::kQ4_K;
+  constexpr bool kFourBits =
+      F == PackedFormat::kQ4_0 || F == PackedFormat::kQ4_1 || F == PackedFormat::kQ4_K;
   if constexpr (F == PackedFormat::kF8) {
     return weights.template Pairs<I>();
   } else if constexpr (kFourBits) {
     // One shift and one look-up give both halves.
-    return _mm512_permutexvar_epi16(_mm512_srli_epi16(Dwords(weights.row), I * 4),
-                                    _mm512_load_si512(kFourBitTable<LayoutOf(F).code_offset>.words));
+    return _mm512_permutexvar_epi16(
+        _mm512_srli_epi16(Dwords(weights.row), I * 4),
+        _mm512_load_si512(kFourBitTable<LayoutOf(F).code_offset>.words));
   } else {
     // Codes are exact in bf16, so the upper halves of their fp32 forms are all there is.
     V e, o;
@@ -142,12 +145,13 @@ void UnpackBlock(const uint8_t* panel, int64_t block, UnpackedBlock* out) {
 struct TileJob {
   const MatMulTask* task;
   int64_t row0;
-  int rows;                // real rows, at most 16 * MT
+  int rows;  // real rows, at most 16 * MT
   int64_t column0;
   int64_t block_begin, block_end;
-  int first_leaf;          // the leaf that holds block_begin
-  float* sums;             // [MT][P][16][16] of the leaf in work, then the stack of the tree: [level] of the same
-  float* products;         // [MT][P][16][16]: what the tiles stored
+  int first_leaf;  // the leaf that holds block_begin
+  float*
+      sums;  // [MT][P][16][16] of the leaf in work, then the stack of the tree: [level] of the same
+  float* products;  // [MT][P][16][16]: what the tiles stored
 };
 
 // Ends leaf v: its sums go into the tree, or to the output.
@@ -163,9 +167,11 @@ void EndLeaf(const TileJob& job, int v) {
     for (int r = 0; r < std::min(kTileRows, job.rows - row_base); ++r) {
       const int64_t at = tile * 256 + r * 16;
       int level;
-      const V node = MergeLeaf(Load(job.sums + at), stack + at, kSize, v, task.w->leaves.count(), &level);
+      const V node =
+          MergeLeaf(Load(job.sums + at), stack + at, kSize, v, task.w->leaves.count(), &level);
       if (level < 0) {
-        StoreColumns(task.out + (job.row0 + row_base + r) * task.out_stride + column, node, columns);
+        StoreColumns(task.out + (job.row0 + row_base + r) * task.out_stride + column, node,
+                     columns);
       } else {
         Store(stack + level * kSize + at, node);
       }
@@ -199,7 +205,8 @@ void DenseTiles(const TileJob& job) {
 
 // Adds the products of group g of one block, scaled.
 template <int MT, int P>
-SF_INLINE void ScaleProducts(const TileJob& job, const UnpackedBlock* weights, int g, bool minima, int64_t block) {
+SF_INLINE void ScaleProducts(const TileJob& job, const UnpackedBlock* weights, int g, bool minima,
+                             int64_t block) {
   const Activations& a = *job.task->a;
   const int64_t blocks = a.k_padded / kBlock;
   const bool int8 = a.act == ActDType::kInt8;
@@ -211,7 +218,8 @@ SF_INLINE void ScaleProducts(const TileJob& job, const UnpackedBlock* weights, i
       const int at = (r / kTileRows * P + p) * 256 + r % kTileRows * 16;
       const V a_scale = int8 ? Broadcast(a.scales.data() + group) : Zero();
       V c = Fma(Load(job.products + at), int8 ? Mul(scale, a_scale) : scale, Load(job.sums + at));
-      if (minima) c = Fma(Broadcast(a.sums32.data() + group), int8 ? Mul(minimum, a_scale) : minimum, c);
+      if (minima)
+        c = Fma(Broadcast(a.sums32.data() + group), int8 ? Mul(minimum, a_scale) : minimum, c);
       Store(job.sums + at, c);
     }
   }
@@ -278,7 +286,8 @@ void GroupedPanels(const PanelRange& range, int64_t panel) {
     job.block_end = std::min<int64_t>(job.block_begin + kMatMulChunkBlocks, blocks);
     for (int64_t b = job.block_begin; b < job.block_end; ++b) {
       for (int p = 0; p < P; ++p) {
-        UnpackBlock<F>(stream + p * w.panel_bytes, b, scratch.weights + (b - job.block_begin) * P + p);
+        UnpackBlock<F>(stream + p * w.panel_bytes, b,
+                       scratch.weights + (b - job.block_begin) * P + p);
       }
     }
     // The tile loads below name no memory to the compiler.
@@ -317,7 +326,8 @@ bool TilesPay(const MatMulTask& task) {
   const Activations& a = *task.a;
   if (a.act == ActDType::kF32) return false;
   if (!LayoutOf(task.w->format).dense()) return a.rows >= kMinGroupedRows;
-  return task.w->format == PackedFormat::kBF16 && a.act == ActDType::kBF16 && a.rows >= kMinDenseRows;
+  return task.w->format == PackedFormat::kBF16 && a.act == ActDType::kBF16 &&
+         a.rows >= kMinDenseRows;
 }
 
 }  // namespace

@@ -13,12 +13,12 @@ namespace sixfold {
 namespace {
 
 #include "kernels/x86/weights_avx2.inc"
-#include "kernels/x86/weights.inc"
 
 constexpr int kVectorRows = 2;
 constexpr int kMaxVectorRows = 2;
 constexpr int kMinTileRows = 2;
-constexpr int kTileRows = 3;  // 3 x (e, o) x two registers, a weight in two, one activation: 15 of 16
+constexpr int kTileRows =
+    3;  // 3 x (e, o) x two registers, a weight in two, one activation: 15 of 16
 constexpr int kTilePanels = 1;
 constexpr int kChunkBlocks = kMatMulChunkBlocks;
 
