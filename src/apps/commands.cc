@@ -11,9 +11,9 @@ constexpr CommandInfo kCommands[] = {
      .name = "run",
      .summary = "chat with a model in the terminal",
      .shape = {.min = 0, .max = 1, .text = "[MODEL] [PROMPT]"},
-     .about = "With PROMPT, or with text on stdin, answers once and ends. Otherwise keeps a chat going: Ctrl-C "
-               "stops an answer, /new starts over, /bye or Ctrl-D leaves. Without MODEL takes the default "
-               "model.",
+     .about = "With PROMPT, or with text on stdin, answers once and ends. Otherwise keeps a "
+              "chat going: Ctrl-C stops an answer, /new starts over, /bye or Ctrl-D leaves. "
+              "Without MODEL takes the default model.",
      .examples = "  sixfold run\n"
                  "  sixfold run Qwen3-0.6B 'Why is the sky blue?'\n"
                  "  echo 'Name three rivers.' | sixfold run model.gguf --temperature 0\n"},
@@ -21,17 +21,19 @@ constexpr CommandInfo kCommands[] = {
      .name = "serve",
      .summary = "serve a model over HTTP, in OpenAI's API",
      .shape = {.text = "[MODEL]"},
-     .about = "Answers /v1/chat/completions, /v1/completions, /v1/models, /health and /metrics. SIGTERM or "
-               "Ctrl-C lets running answers end. Without MODEL takes the default model.",
-     .examples = "  sixfold serve\n"
-                 "  sixfold serve Qwen3-0.6B --port 9000 --max-num-seqs 16 --served-model-name qwen\n"
-                 "  sixfold serve --config serve.toml --print-config\n"},
+     .about = "Answers /v1/chat/completions, /v1/completions, /v1/models, /health and "
+              "/metrics. SIGTERM or Ctrl-C lets running answers end. Without MODEL takes "
+              "the default model.",
+     .examples =
+         "  sixfold serve\n"
+         "  sixfold serve Qwen3-0.6B --port 9000 --max-num-seqs 16 --served-model-name qwen\n"
+         "  sixfold serve --config serve.toml --print-config\n"},
     {.id = CommandId::kInspect,
      .name = "inspect",
      .summary = "show what a model, .gguf or .safetensors file holds",
      .shape = {.text = "MODEL"},
-     .about = "MODEL is a Hugging Face folder or any well-formed .gguf or .safetensors file, a model or not. "
-               "Reads headers only, and the vocabulary.",
+     .about = "MODEL is a Hugging Face folder or any well-formed .gguf or .safetensors "
+              "file, a model or not. Reads headers only, and the vocabulary.",
      .examples = "  sixfold inspect Qwen3-0.6B\n"
                  "  sixfold inspect model.gguf --json | jq .tensors[0]\n"},
     {.id = CommandId::kDoctor,
@@ -44,43 +46,50 @@ constexpr CommandInfo kCommands[] = {
      .name = "generate",
      .summary = "continue a prompt, for scripts",
      .shape = {.text = "MODEL (--prompt TEXT | --prompt-tokens IDS)"},
-     .about = "Greedy unless --temperature says otherwise. --prompt is tokenized as it is, with BOS where the "
-               "tokenizer adds one and without a chat template. --prompt-tokens needs no tokenizer; \"text\" "
-               "then is \"\" if there is none. --json: {\"token_ids\", \"text\", \"finish_reason\"} of the "
-               "first answer, and all in \"choices\".",
-     .examples = "  sixfold generate model.gguf --prompt 'The capital of France is' --max-tokens 8\n"
-                 "  sixfold generate Qwen3-0.6B --prompt-tokens 1,2,3 --max-tokens 64 --ignore-eos --json\n"},
+     .about = "Greedy unless --temperature says otherwise. --prompt is tokenized as it is, "
+              "with BOS where the tokenizer adds one and without a chat template. "
+              "--prompt-tokens needs no tokenizer; \"text\" then is \"\" if there is none. "
+              "--json: {\"token_ids\", \"text\", \"finish_reason\"} of the first answer, "
+              "and all in \"choices\".",
+     .examples =
+         "  sixfold generate model.gguf --prompt 'The capital of France is' --max-tokens 8\n"
+         "  sixfold generate Qwen3-0.6B --prompt-tokens 1,2,3 --max-tokens 64 --ignore-eos "
+         "--json\n"},
     {.id = CommandId::kLogits,
      .name = "logits",
      .summary = "write the logits of given tokens to a file",
      .shape = {.text = "MODEL --tokens IDS --output FILE"},
-     .about = "Runs the tokens as one prefill, in chunks of --max-num-batched-tokens. FILE gets one tensor "
-               "`logits`, f32, [tokens, vocab].",
+     .about = "Runs the tokens as one prefill, in chunks of --max-num-batched-tokens. FILE "
+              "gets one tensor `logits`, f32, [tokens, vocab].",
      .examples = "  sixfold logits Qwen3-0.6B --tokens 1,2,3 --output logits.safetensors\n"
-                 "  sixfold logits model.gguf --tokens 1,2,3 --output l.safetensors --dtype f32 --isa scalar\n"},
+                 "  sixfold logits model.gguf --tokens 1,2,3 --output l.safetensors --dtype f32 "
+                 "--isa scalar\n"},
     {.id = CommandId::kTokenize,
      .name = "tokenize",
      .summary = "text on stdin to token ids",
      .shape = {.text = "MODEL < TEXT"},
-     .about = "The whole of stdin is one text; with --jsonl each line is a JSON string, answered by {\"ids\": "
-               "[…]}. Special tokens written in the text are recognised. Needs only the tokenizer's files.",
+     .about = "The whole of stdin is one text; with --jsonl each line is a JSON string, "
+              "answered by {\"ids\": […]}. Special tokens written in the text are "
+              "recognised. Needs only the tokenizer's files.",
      .examples = "  echo -n 'Hello, world' | sixfold tokenize model.gguf\n"
                  "  sixfold tokenize Qwen3-0.6B --no-special --jsonl < texts.jsonl\n"},
     {.id = CommandId::kDetokenize,
      .name = "detokenize",
      .summary = "token ids on stdin to text",
      .shape = {.text = "MODEL < IDS"},
-     .about = "Stdin holds {\"ids\": […]}, a JSON list, or numbers with commas or spaces between them; with "
-               "--jsonl one {\"ids\": […]} a line, answered by {\"text\": …}. Special tokens are written out.",
+     .about = "Stdin holds {\"ids\": […]}, a JSON list, or numbers with commas or spaces "
+              "between them; with --jsonl one {\"ids\": […]} a line, answered by {\"text\": "
+              "…}. Special tokens are written out.",
      .examples = "  echo 1 2 3 | sixfold detokenize model.gguf\n"
                  "  sixfold tokenize M --jsonl < texts.jsonl | sixfold detokenize M --jsonl\n"},
     {.id = CommandId::kRender,
      .name = "render",
      .summary = "show what the chat template makes of messages",
      .shape = {.min = 1, .max = 1, .text = "MODEL MESSAGES.json"},
-     .about = "MESSAGES.json (or - for stdin) is a list of messages, or an object with \"messages\" and more "
-               "variables of the template, such as \"tools\".",
-     .examples = "  echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | sixfold render model.gguf -\n"},
+     .about = "MESSAGES.json (or - for stdin) is a list of messages, or an object with "
+              "\"messages\" and more variables of the template, such as \"tools\".",
+     .examples =
+         "  echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | sixfold render model.gguf -\n"},
     {.id = CommandId::kDump,
      .name = "dump",
      .summary = "write one tensor, dequantised to f32, to a file",
@@ -91,8 +100,9 @@ constexpr CommandInfo kCommands[] = {
      .name = "perplexity",
      .summary = "perplexity of a text, counted as llama.cpp does",
      .shape = {.min = 1, .max = 1, .text = "MODEL FILE"},
-     .about = "The text is tokenized once and cut into windows of --context tokens; what is left over is "
-               "dropped. The second half of each window is scored. \"tokens\" is the number of predictions.",
+     .about = "The text is tokenized once and cut into windows of --context tokens; what is "
+              "left over is dropped. The second half of each window is scored. \"tokens\" "
+              "is the number of predictions.",
      .examples = "  sixfold perplexity model.gguf text.txt --context 512 --json\n"},
 };
 static_assert(std::size(kCommands) == kCommandCount);

@@ -26,23 +26,29 @@ struct Choice {
 
 Status CheckForm(const Options& options) {
   const bool text = options.IsGiven("prompt"), ids = options.IsGiven("prompt-tokens");
-  if (!text && !ids) return InvalidArgument("a prompt is missing: --prompt TEXT or --prompt-tokens 1,2,3");
+  if (!text && !ids)
+    return InvalidArgument("a prompt is missing: --prompt TEXT or --prompt-tokens 1,2,3");
   if (text && ids) return InvalidArgument("--prompt and --prompt-tokens exclude each other");
-  if (options.Integer("logprobs") >= 0 && !options.Flag("json")) return InvalidArgument("--logprobs needs --json");
+  if (options.Integer("logprobs") >= 0 && !options.Flag("json"))
+    return InvalidArgument("--logprobs needs --json");
   return OkStatus();
 }
 
-Result<std::vector<TokenId>> PromptTokens(const Options& options, const Tokenizer* tokenizer, int64_t vocab) {
+Result<std::vector<TokenId>> PromptTokens(const Options& options, const Tokenizer* tokenizer,
+                                          int64_t vocab) {
   std::vector<int64_t> ids = options.Integers("prompt-tokens");
   const bool text = options.IsGiven("prompt");
   if (text) {
     if (tokenizer == nullptr) {
-      return InvalidArgument("the model has no tokenizer for --prompt; give --prompt-tokens or --tokenizer");
+      return InvalidArgument(
+          "the model has no tokenizer for --prompt; give --prompt-tokens or --tokenizer");
     }
-    SF_ASSIGN_OR_RETURN(const std::vector<TokenId> encoded,
-                        tokenizer->Encode(ReplaceInvalidUtf8(options.Text("prompt")), AddSpecial::kYes));
+    SF_ASSIGN_OR_RETURN(
+        const std::vector<TokenId> encoded,
+        tokenizer->Encode(ReplaceInvalidUtf8(options.Text("prompt")), AddSpecial::kYes));
     ids.assign(encoded.begin(), encoded.end());
-    if (ids.empty()) return InvalidArgument("--prompt is empty, and the tokenizer adds no token of its own");
+    if (ids.empty())
+      return InvalidArgument("--prompt is empty, and the tokenizer adds no token of its own");
   }
   SF_RETURN_IF_ERROR(CheckTokens(ids, vocab, text ? "--prompt" : "--prompt-tokens"));
   return std::vector<TokenId>(ids.begin(), ids.end());
@@ -53,8 +59,10 @@ ordered_json LogprobsJson(const std::vector<SampledToken>& tokens) {
   for (const SampledToken& token : tokens) {
     if (!token.logprobs) continue;
     ordered_json top = ordered_json::array();
-    for (const auto& [id, logprob] : token.logprobs->top) top.push_back({{"token_id", id}, {"logprob", logprob}});
-    list.push_back({{"token_id", token.token}, {"logprob", token.logprobs->logprob}, {"top", std::move(top)}});
+    for (const auto& [id, logprob] : token.logprobs->top)
+      top.push_back({{"token_id", id}, {"logprob", logprob}});
+    list.push_back(
+        {{"token_id", token.token}, {"logprob", token.logprobs->logprob}, {"top", std::move(top)}});
   }
   return list;
 }
@@ -62,20 +70,22 @@ ordered_json LogprobsJson(const std::vector<SampledToken>& tokens) {
 ordered_json ChoiceJson(const Choice& choice, bool with_logprobs) {
   ordered_json ids = ordered_json::array();
   for (const SampledToken& token : choice.answer.tokens()) ids.push_back(token.token);
-  ordered_json json = {
-      {"token_ids", std::move(ids)}, {"text", choice.answer.text()}, {"finish_reason", FinishName(choice.finish)}};
+  ordered_json json = {{"token_ids", std::move(ids)},
+                       {"text", choice.answer.text()},
+                       {"finish_reason", FinishName(choice.finish)}};
   if (with_logprobs) json["logprobs"] = LogprobsJson(choice.answer.tokens());
   return json;
 }
 
-Status PrintJson(const std::vector<Choice>& choices, const SamplingParams& sampling, size_t prompt_tokens,
-                 uint64_t seed) {
+Status PrintJson(const std::vector<Choice>& choices, const SamplingParams& sampling,
+                 size_t prompt_tokens, uint64_t seed) {
   const bool with_logprobs = sampling.logprobs >= 0;
   ordered_json json = ChoiceJson(choices.front(), with_logprobs);
   json["prompt_tokens"] = prompt_tokens;
   json["seed"] = seed;
   if (choices.size() > 1) {
-    for (const Choice& choice : choices) json["choices"].push_back(ChoiceJson(choice, with_logprobs));
+    for (const Choice& choice : choices)
+      json["choices"].push_back(ChoiceJson(choice, with_logprobs));
   }
   return Print(json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
 }
@@ -96,9 +106,11 @@ Status RunGenerate(const Options& options) {
   SF_RETURN_IF_ERROR(CheckForm(options));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
   const std::vector<std::string>& stop = options.Texts("stop");
-  if (!stop.empty() && tokenizer == nullptr) return InvalidArgument("--stop needs a tokenizer, and the model has none");
+  if (!stop.empty() && tokenizer == nullptr)
+    return InvalidArgument("--stop needs a tokenizer, and the model has none");
   SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
-  SF_ASSIGN_OR_RETURN(SamplingParams sampling, SamplingFrom(options, loaded.generation, kMaxTokensAuto));
+  SF_ASSIGN_OR_RETURN(SamplingParams sampling,
+                      SamplingFrom(options, loaded.generation, kMaxTokensAuto));
   const int64_t vocab = loaded.model->config().vocab;
   SF_RETURN_IF_ERROR(ValidateSampling(sampling, vocab));
   SF_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, PromptTokens(options, tokenizer.get(), vocab));
@@ -107,7 +119,8 @@ Status RunGenerate(const Options& options) {
                       Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
 
   std::vector<Choice> choices;
-  for (int i = 0; i < sampling.n; ++i) choices.push_back({AnswerText(tokenizer.get(), stop, sampling)});
+  for (int i = 0; i < sampling.n; ++i)
+    choices.push_back({AnswerText(tokenizer.get(), stop, sampling)});
   const bool streams = !options.Flag("json") && sampling.n == 1 && tokenizer != nullptr;
   const Clock::time_point start = Clock::now();
   std::optional<Clock::time_point> first;
@@ -119,10 +132,12 @@ Status RunGenerate(const Options& options) {
     if (streams && printed.ok() && !added.empty()) printed = Print(added);
     if (delta.finish && !choice.answer.stopped()) choice.finish = *delta.finish;
     if (choice.answer.stopped()) choice.finish = FinishReason::kStop;
-    return choice.answer.stopped() || !printed.ok() ? AfterDelta::kEndChoice : AfterDelta::kContinue;
+    return choice.answer.stopped() || !printed.ok() ? AfterDelta::kEndChoice
+                                                    : AfterDelta::kContinue;
   };
-  SF_ASSIGN_OR_RETURN(const GenerateOutput output,
-                      Generate(*engine, {.prompt = std::move(prompt), .sampling = sampling}, on_delta));
+  SF_ASSIGN_OR_RETURN(
+      const GenerateOutput output,
+      Generate(*engine, {.prompt = std::move(prompt), .sampling = sampling}, on_delta));
   SF_RETURN_IF_ERROR(printed);
   if (options.Flag("json")) return PrintJson(choices, sampling, prompt_tokens, output.seed);
   size_t tokens = 0;
@@ -136,9 +151,10 @@ Status RunGenerate(const Options& options) {
   SF_RETURN_IF_ERROR(Print(text));
   if (options.Flag("quiet") || !first) return OkStatus();
   const std::chrono::duration<double> until_first = *first - start, after = Clock::now() - *first;
-  Remark(fmt::format("{} tokens in, {} out ({}); first after {:.0f} ms, then {:.1f} tokens/s", prompt_tokens, tokens,
-                     FinishName(choices.front().finish), until_first.count() * 1000,
-                     tokens > 1 && after.count() > 0 ? static_cast<double>(tokens - 1) / after.count() : 0.0));
+  Remark(fmt::format(
+      "{} tokens in, {} out ({}); first after {:.0f} ms, then {:.1f} tokens/s", prompt_tokens,
+      tokens, FinishName(choices.front().finish), until_first.count() * 1000,
+      tokens > 1 && after.count() > 0 ? static_cast<double>(tokens - 1) / after.count() : 0.0));
   return OkStatus();
 }
 

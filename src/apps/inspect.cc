@@ -1,6 +1,6 @@
-// sixfold inspect: what a model, or any well-formed weight file, holds. Reads headers, the vocabulary, and a sample of
-// each tensor for the fingerprint; JSON goes out piece by piece, so that the largest tensor lists need no memory of
-// their own.
+// sixfold inspect: what a model, or any well-formed weight file, holds. Reads headers, the
+// vocabulary, and a sample of each tensor for the fingerprint; JSON goes out piece by piece, so
+// that the largest tensor lists need no memory of their own.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -40,10 +40,12 @@ std::string Dump(const ordered_json& value) {
 
 int64_t KvBytesPerToken(const ModelConfig& config) {
   const int64_t element = config.file_dtype == DType::kF32 ? 4 : 2;
-  return 2 * element * config.kv_heads * config.head_dim * static_cast<int64_t>(config.layers.size());
+  return 2 * element * config.kv_heads * config.head_dim *
+         static_cast<int64_t>(config.layers.size());
 }
 
-// A folder whose config.json is damaged is an error; a model that we cannot run, or no model at all, is a finding.
+// A folder whose config.json is damaged is an error; a model that we cannot run, or no model at
+// all, is a finding.
 Status ReadConfig(Findings* findings) {
   std::error_code error;
   const bool folder = fs::is_directory(findings->path, error);
@@ -130,19 +132,22 @@ ordered_json TalliesJson(const std::map<std::string, Tally>& tallies) {
 
 ordered_json SummaryJson(const Findings& findings) {
   const WeightStore& store = *findings.store;
-  ordered_json json = {{"path", findings.path},
-                       {"format", store.format() == WeightStore::Format::kGguf ? "gguf" : "safetensors"},
-                       {"file_bytes", store.file_bytes()},
-                       {"weights_fingerprint", fmt::format("{:016x}", store.Fingerprint())},
-                       {"parameters", findings.summary.total.elements},
-                       {"total", TallyJson(findings.summary.total)},
-                       {"by_kind", TalliesJson(findings.summary.by_kind)},
-                       {"by_dtype", TalliesJson(findings.summary.by_dtype)}};
-  json["architecture"] = findings.config ? ordered_json(findings.config->architecture) : ordered_json();
+  ordered_json json = {
+      {"path", findings.path},
+      {"format", store.format() == WeightStore::Format::kGguf ? "gguf" : "safetensors"},
+      {"file_bytes", store.file_bytes()},
+      {"weights_fingerprint", fmt::format("{:016x}", store.Fingerprint())},
+      {"parameters", findings.summary.total.elements},
+      {"total", TallyJson(findings.summary.total)},
+      {"by_kind", TalliesJson(findings.summary.by_kind)},
+      {"by_dtype", TalliesJson(findings.summary.by_dtype)}};
+  json["architecture"] =
+      findings.config ? ordered_json(findings.config->architecture) : ordered_json();
   json["model"] = findings.config ? ConfigJson(*findings.config) : ordered_json();
   if (!findings.config) json["not_a_model"] = findings.not_a_model;
   json["vocabulary"] = findings.tokenizer ? VocabularyJson(*findings.tokenizer) : ordered_json();
-  const std::string* chat = findings.tokenizer ? SelectChatTemplate(*findings.tokenizer, false) : nullptr;
+  const std::string* chat =
+      findings.tokenizer ? SelectChatTemplate(*findings.tokenizer, false) : nullptr;
   json["chat_template"] = chat != nullptr ? ordered_json(*chat) : ordered_json();
   return json;
 }
@@ -150,7 +155,9 @@ ordered_json SummaryJson(const Findings& findings) {
 // Appends `,"name":[` elements `]`, flushing as it goes.
 class JsonList {
  public:
-  JsonList(std::string* out, const char* name) : out_(out) { *out_ += fmt::format(",\"{}\":[", name); }
+  JsonList(std::string* out, const char* name) : out_(out) {
+    *out_ += fmt::format(",\"{}\":[", name);
+  }
   Status Add(const ordered_json& element) {
     if (!first_) *out_ += ',';
     first_ = false;
@@ -195,7 +202,9 @@ Status PrintJson(const Findings& findings) {
   return Print(out + "}\n");
 }
 
-std::string Line(std::string_view label, std::string_view text) { return fmt::format("{:<15}{}\n", label, text); }
+std::string Line(std::string_view label, std::string_view text) {
+  return fmt::format("{:<15}{}\n", label, text);
+}
 
 std::string RopeText(const RopeConfig& rope) {
   const char* scaling = "";
@@ -213,10 +222,13 @@ std::string RopeText(const RopeConfig& rope) {
 
 std::string ConfigText(const ModelConfig& c) {
   std::string text = Line("architecture", fmt::format("{} (family {})", c.architecture, c.family));
-  text += Line("layers", fmt::format("{} of hidden size {}, FFN {}", c.layers.size(), c.hidden, c.intermediate));
-  text += Line("heads", fmt::format("{} query, {} key/value, {} wide", c.heads, c.kv_heads, c.head_dim));
+  text += Line("layers", fmt::format("{} of hidden size {}, FFN {}", c.layers.size(), c.hidden,
+                                     c.intermediate));
+  text += Line("heads",
+               fmt::format("{} query, {} key/value, {} wide", c.heads, c.kv_heads, c.head_dim));
   if (c.moe.experts > 0) {
-    text += Line("experts", fmt::format("{}, {} a token, FFN {}", c.moe.experts, c.moe.top_k, c.moe.intermediate));
+    text += Line("experts", fmt::format("{}, {} a token, FFN {}", c.moe.experts, c.moe.top_k,
+                                        c.moe.intermediate));
   }
   int64_t windowed = 0, window = 0;
   for (const LayerConfig& layer : c.layers) {
@@ -224,26 +236,32 @@ std::string ConfigText(const ModelConfig& c) {
     window = std::max(window, layer.window);
   }
   if (windowed > 0)
-    text += Line("window", fmt::format("{} tokens in {} of {} layers", window, windowed, c.layers.size()));
+    text += Line("window",
+                 fmt::format("{} tokens in {} of {} layers", window, windowed, c.layers.size()));
   text += Line("rotation", RopeText(c.rope));
   text += Line("context", CountText(c.max_positions) + " tokens");
   const int64_t kv = KvBytesPerToken(c);
-  text += Line("K/V", fmt::format("{} a token, {} for the whole context", BytesText(static_cast<double>(kv)),
-                                  BytesText(static_cast<double>(kv) * static_cast<double>(c.max_positions))));
+  text +=
+      Line("K/V",
+           fmt::format("{} a token, {} for the whole context", BytesText(static_cast<double>(kv)),
+                       BytesText(static_cast<double>(kv) * static_cast<double>(c.max_positions))));
   std::string unknown;
-  for (const std::string& field : c.unknown_fields) unknown += (unknown.empty() ? "" : ", ") + field;
+  for (const std::string& field : c.unknown_fields)
+    unknown += (unknown.empty() ? "" : ", ") + field;
   if (!unknown.empty()) text += Line("unknown fields", unknown);
   return text;
 }
 
 std::string VocabularyText(const Tokenizer& tokenizer, const std::string* chat_template) {
   std::string special;
-  for (const auto& [role, text] : tokenizer.special_tokens()) special += fmt::format(", {} {}", role, text);
+  for (const auto& [role, text] : tokenizer.special_tokens())
+    special += fmt::format(", {} {}", role, text);
   std::string text = Line("vocabulary", CountText(tokenizer.vocab_size()) + " tokens" + special);
-  const std::string chat = chat_template == nullptr
-                               ? "none"
-                               : fmt::format("{} characters; `sixfold render` shows what it makes",
-                                             CountText(static_cast<int64_t>(chat_template->size())));
+  const std::string chat =
+      chat_template == nullptr
+          ? "none"
+          : fmt::format("{} characters; `sixfold render` shows what it makes",
+                        CountText(static_cast<int64_t>(chat_template->size())));
   return text + Line("chat template", chat);
 }
 
@@ -251,8 +269,9 @@ std::string TalliesText(std::string_view label, const std::map<std::string, Tall
   std::string text;
   for (const auto& [name, tally] : tallies) {
     text += Line(text.empty() ? label : "",
-                 fmt::format("{:<12} {:>10}  {:>6} tensor{}", name, BytesText(static_cast<double>(tally.bytes)),
-                             CountText(tally.tensors), tally.tensors == 1 ? "" : "s"));
+                 fmt::format("{:<12} {:>10}  {:>6} tensor{}", name,
+                             BytesText(static_cast<double>(tally.bytes)), CountText(tally.tensors),
+                             tally.tensors == 1 ? "" : "s"));
   }
   return text;
 }
@@ -262,8 +281,8 @@ std::string TensorsText(const WeightStore& store) {
   std::string text = "\ntensors\n";
   for (const TensorPattern& pattern : FoldLayers(store.tensors(), kPatternsMax, &left_out)) {
     const std::string times = pattern.count > 1 ? fmt::format("{} x", pattern.count) : "";
-    text +=
-        fmt::format("  {:>6} {:<52} {:<8} {}\n", times, pattern.name, NameOf(pattern.dtype), ShapeText(pattern.shape));
+    text += fmt::format("  {:>6} {:<52} {:<8} {}\n", times, pattern.name, NameOf(pattern.dtype),
+                        ShapeText(pattern.shape));
   }
   if (left_out > 0) text += fmt::format("  and {} more; --json lists all\n", CountText(left_out));
   return text;
@@ -273,8 +292,8 @@ Status PrintText(const Findings& findings) {
   const WeightStore& store = *findings.store;
   const TensorSummary& summary = findings.summary;
   const char* format = store.format() == WeightStore::Format::kGguf ? "GGUF" : "safetensors";
-  std::string text = Line(
-      "file", fmt::format("{} ({}, {})", findings.path, format, BytesText(static_cast<double>(store.file_bytes()))));
+  std::string text = Line("file", fmt::format("{} ({}, {})", findings.path, format,
+                                              BytesText(static_cast<double>(store.file_bytes()))));
   if (findings.config)
     text += ConfigText(*findings.config);
   else
@@ -288,7 +307,8 @@ Status PrintText(const Findings& findings) {
   text += Line("fingerprint", fmt::format("{:016x} (of the weights)", store.Fingerprint()));
   text += TensorsText(store);
   // Names come from the file: no escape sequence in them may reach the terminal.
-  for (char& c : text) c = (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f ? '?' : c;
+  for (char& c : text)
+    c = (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f ? '?' : c;
   return Print(ReplaceInvalidUtf8(text));
 }
 

@@ -21,7 +21,8 @@ sigset_t OnlyInterrupt() {
 
 InterruptWatch::InterruptWatch() {
   const sigset_t set = OnlyInterrupt();
-  if (::pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0) fd_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+  if (::pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0)
+    fd_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
 InterruptWatch::~InterruptWatch() {

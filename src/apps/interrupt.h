@@ -5,8 +5,8 @@
 
 namespace sixfold::apps {
 
-// While it lives SIGINT is blocked in this thread and in those that it starts, and waits in a file descriptor. Make it
-// before any other thread. Thread rule: one thread.
+// While it lives SIGINT is blocked in this thread and in those that it starts, and waits in a file
+// descriptor. Make it before any other thread. Thread rule: one thread.
 class InterruptWatch {
  public:
   InterruptWatch();

@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDefaultModel = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
-// In the order of search: where `make run` puts it, seen from here and from the program, then the user's cache.
+// In the order of search: where `make run` puts it, seen from here and from the program, then the
+// user's cache.
 std::vector<fs::path> DefaultModelPlaces() {
   std::vector<fs::path> places = {fs::path("build/models") / kDefaultModel};
   std::error_code error;
@@ -36,7 +37,8 @@ std::vector<fs::path> DefaultModelPlaces() {
 }
 
 bool HasDefaultModel(CommandId command) {
-  return command == CommandId::kRun || command == CommandId::kServe || command == CommandId::kInspect;
+  return command == CommandId::kRun || command == CommandId::kServe ||
+         command == CommandId::kInspect;
 }
 
 Status NotThere(const Options& options, const std::string& path) {
@@ -44,15 +46,16 @@ Status NotThere(const Options& options, const std::string& path) {
   // "org/name" is how the Hub names models; a word with spaces is a prompt that lacks its MODEL.
   if (options.command() == CommandId::kRun && path.find(' ') != std::string::npos) {
     hint = "; to ask the default model, write it as --prompt";
-  } else if (path.find('/') != std::string::npos && path.find('/') == path.rfind('/') && path[0] != '.') {
+  } else if (path.find('/') != std::string::npos && path.find('/') == path.rfind('/') &&
+             path[0] != '.') {
     hint = "; models are read from local folders and files, nothing is downloaded";
   }
   return InvalidFile(path + ": no such file or folder" + hint);
 }
 
 std::string DtypeSummary(const sixfold::ModelOptions& options) {
-  return fmt::format("{}, {}, {} thread{}", NameOf(options.act), NameOf(options.isa), options.threads,
-                     options.threads == 1 ? "" : "s");
+  return fmt::format("{}, {}, {} thread{}", NameOf(options.act), NameOf(options.isa),
+                     options.threads, options.threads == 1 ? "" : "s");
 }
 
 void AddEosTokens(const Tokenizer& tokenizer, ModelConfig* config) {
@@ -79,7 +82,8 @@ Result<std::string> FindModel(const Options& options) {
     if (!fs::exists(named, error)) return NotThere(options, named);
     return named;
   }
-  if (!HasDefaultModel(options.command())) return InvalidArgument("MODEL is missing: name a folder or a .gguf file");
+  if (!HasDefaultModel(options.command()))
+    return InvalidArgument("MODEL is missing: name a folder or a .gguf file");
   if (const std::optional<std::string> found = DefaultModelPath()) return *found;
   return InvalidArgument(
       "no MODEL is named and the default model is not here; `make run` in the source tree fetches "
@@ -95,7 +99,8 @@ std::string ModelName(const std::string& path) {
   }
   const std::string extension = clean.extension().string();
   const std::string name =
-      (extension == ".gguf" || extension == ".safetensors" ? clean.stem() : clean.filename()).string();
+      (extension == ".gguf" || extension == ".safetensors" ? clean.stem() : clean.filename())
+          .string();
   return name.empty() ? "model" : name;
 }
 
@@ -110,8 +115,8 @@ Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const Mod
   if (const std::string& isa = options.Text("isa"); isa != "auto") {
     out.isa = *IsaFromName(isa);
     if (out.isa > widest) {
-      return InvalidArgument(fmt::format("{}: this machine has no {}; its widest is {}", options.Get("isa").origin.name,
-                                         isa, NameOf(widest)));
+      return InvalidArgument(fmt::format("{}: this machine has no {}; its widest is {}",
+                                         options.Get("isa").origin.name, isa, NameOf(widest)));
     }
   }
   out.threads = static_cast<int>(options.MaybeInteger("threads").value_or(UsableCores()));
@@ -130,7 +135,8 @@ Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer
   SF_ASSIGN_OR_RETURN(ModelConfig config, ConfigFor(*store, loaded.path));
   if (tokenizer != nullptr) AddEosTokens(*tokenizer, &config);
   SF_ASSIGN_OR_RETURN(sixfold::ModelOptions model_options, ModelOptionsFrom(options, config));
-  const fs::path folder = fs::is_directory(loaded.path) ? fs::path(loaded.path) : fs::path(loaded.path).parent_path();
+  const fs::path folder =
+      fs::is_directory(loaded.path) ? fs::path(loaded.path) : fs::path(loaded.path).parent_path();
   const fs::path generation = folder / "generation_config.json";
   std::error_code error;
   if (store->format() == WeightStore::Format::kSafetensors && fs::exists(generation, error)) {
@@ -139,12 +145,14 @@ Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer
   const int64_t available = AvailableMemoryBytes();
   const uint64_t needed = store->file_bytes();
   if (available > 0 && needed > static_cast<uint64_t>(available)) {
-    return OutOfMemory(fmt::format("{}: the weights take {}, and {} of memory are free", loaded.path,
-                                   BytesText(static_cast<double>(needed)), BytesText(static_cast<double>(available))));
+    return OutOfMemory(fmt::format("{}: the weights take {}, and {} of memory are free",
+                                   loaded.path, BytesText(static_cast<double>(needed)),
+                                   BytesText(static_cast<double>(available))));
   }
   const bool quiet = options.Flag("quiet");
   {
-    Progress progress("loading " + loaded.name, quiet ? Progress::Mode::kQuiet : Progress::Mode::kShown);
+    Progress progress("loading " + loaded.name,
+                      quiet ? Progress::Mode::kQuiet : Progress::Mode::kShown);
     model_options.on_progress = [&](double done) {
       progress.Update(done);
       if (while_loading) while_loading();
@@ -154,7 +162,8 @@ Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer
   if (!quiet) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     Remark(fmt::format("{}: {}, {}, {}, loaded in {:.1f} s", loaded.name, config.family,
-                       BytesText(static_cast<double>(needed)), DtypeSummary(model_options), took.count()));
+                       BytesText(static_cast<double>(needed)), DtypeSummary(model_options),
+                       took.count()));
   }
   return loaded;
 }
@@ -163,7 +172,8 @@ Status CheckTokens(const std::vector<int64_t>& tokens, int64_t vocab, const char
   if (tokens.empty()) return InvalidArgument(std::string(flag) + " needs at least one token id");
   for (const int64_t token : tokens) {
     if (token < 0 || token >= vocab) {
-      return InvalidArgument(fmt::format("{}: token {} is outside the vocabulary, 0 to {}", flag, token, vocab - 1));
+      return InvalidArgument(
+          fmt::format("{}: token {} is outside the vocabulary, 0 to {}", flag, token, vocab - 1));
     }
   }
   return OkStatus();

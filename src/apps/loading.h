@@ -18,8 +18,9 @@ class WeightStore;
 
 namespace sixfold::apps {
 
-// The path that the options name. run, serve and inspect fall back on the default model (README.md says where it is
-// looked for). kInvalidArgument when none is named, kInvalidFile when there is nothing at the path.
+// The path that the options name. run, serve and inspect fall back on the default model (README.md
+// says where it is looked for). kInvalidArgument when none is named, kInvalidFile when there is
+// nothing at the path.
 Result<std::string> FindModel(const Options& options);
 
 // Where the default model lies, nullopt when it is nowhere.
@@ -28,8 +29,8 @@ std::optional<std::string> DefaultModelPath();
 // "Qwen3-0.6B" of "models/Qwen3-0.6B/": what a server calls the model.
 std::string ModelName(const std::string& path);
 
-// What --dtype, --isa, --threads, --numerics, --attention-chunk and --reduction-leaves say, with auto resolved.
-// kInvalidArgument for an ISA that this machine lacks.
+// What --dtype, --isa, --threads, --numerics, --attention-chunk and --reduction-leaves say, with
+// auto resolved. kInvalidArgument for an ISA that this machine lacks.
 Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const ModelConfig& config);
 
 struct LoadedModel {
@@ -39,10 +40,10 @@ struct LoadedModel {
   GenerationDefaults generation;  // of generation_config.json, if there is one
 };
 
-// Opens, checks the memory, loads; progress and one line of summary on stderr unless --quiet. kOutOfMemory when the
-// weights do not fit into what is free: better said now than by the kernel's killer later. tokenizer: the one in use,
-// null for none; its end-of-sequence tokens join those of the config. while_loading: called now and then in the
-// caller's thread; may be empty.
+// Opens, checks the memory, loads; progress and one line of summary on stderr unless --quiet.
+// kOutOfMemory when the weights do not fit into what is free: better said now than by the kernel's
+// killer later. tokenizer: the one in use, null for none; its end-of-sequence tokens join those of
+// the config. while_loading: called now and then in the caller's thread; may be empty.
 Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer,
                               const std::function<void()>& while_loading = {});
 

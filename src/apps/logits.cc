@@ -14,8 +14,10 @@ namespace sixfold::apps {
 Status RunLogits(const Options& options) {
   SF_RETURN_IF_ERROR(FindModel(options).status());
   const std::string& output_path = options.Text("output");
-  if (output_path.empty()) return InvalidArgument("--output is missing: the safetensors file to write");
-  if (!options.IsGiven("tokens")) return InvalidArgument("--tokens is missing: token ids such as 1,2,3");
+  if (output_path.empty())
+    return InvalidArgument("--output is missing: the safetensors file to write");
+  if (!options.IsGiven("tokens"))
+    return InvalidArgument("--tokens is missing: token ids such as 1,2,3");
   const std::vector<int64_t> given = options.Integers("tokens");
   SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, nullptr));
   Model& model = *loaded.model;
@@ -25,19 +27,21 @@ Status RunLogits(const Options& options) {
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t chunk = std::min(options.Integer("max-num-batched-tokens"), count);
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Prefill> prefill, Prefill::Create(model, count, chunk));
-  SF_ASSIGN_OR_RETURN(const auto output,
-                      TensorOutput::Create(output_path, "logits", std::vector<int64_t>{count, vocab}));
-  Progress progress("prefill", options.Flag("quiet") ? Progress::Mode::kQuiet : Progress::Mode::kShown);
+  SF_ASSIGN_OR_RETURN(const auto output, TensorOutput::Create(output_path, "logits",
+                                                              std::vector<int64_t>{count, vocab}));
+  Progress progress("prefill",
+                    options.Flag("quiet") ? Progress::Mode::kQuiet : Progress::Mode::kShown);
   SF_RETURN_IF_ERROR(prefill->Run(tokens, 0, [&](int64_t first, std::span<const float> logits) {
     progress.Update(static_cast<double>(first) / static_cast<double>(count));
     return output->Append(logits);
   }));
   SF_RETURN_IF_ERROR(output->Commit());
   if (options.Flag("json")) {
-    return Print(
-        fmt::format("{{\"tokens\": {}, \"vocab\": {}, \"fingerprint\": \"{}\"}}\n", count, vocab, model.fingerprint()));
+    return Print(fmt::format("{{\"tokens\": {}, \"vocab\": {}, \"fingerprint\": \"{}\"}}\n", count,
+                             vocab, model.fingerprint()));
   }
-  if (!options.Flag("quiet")) Remark(fmt::format("{}: logits f32 [{}, {}]", output_path, count, vocab));
+  if (!options.Flag("quiet"))
+    Remark(fmt::format("{}: logits f32 [{}, {}]", output_path, count, vocab));
   return OkStatus();
 }
 

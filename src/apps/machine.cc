@@ -65,7 +65,8 @@ std::string CpuName() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
+      return line.substr(colon + 2);
   }
   return "";
 }
@@ -79,13 +80,14 @@ Status CheckPort(const std::string& host, uint16_t port) {
   if (fd < 0) return OkStatus();
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  int error = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+  int error =
+      ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
   if (error == 0 && ::listen(fd, 1) != 0) error = errno;
   ::close(fd);
   if (error == 0) return OkStatus();
-  return {StatusCode::kUnavailable, "cannot listen on " + host + ":" + std::to_string(port) + ": " +
-                                        std::strerror(error) +
-                                        "; choose another port with --port, or --port 0 for any free one"};
+  return {StatusCode::kUnavailable,
+          "cannot listen on " + host + ":" + std::to_string(port) + ": " + std::strerror(error) +
+              "; choose another port with --port, or --port 0 for any free one"};
 }
 
 std::optional<int64_t> TotalMemoryBytes() { return MemInfoBytes("MemTotal"); }

@@ -18,8 +18,8 @@ std::string CpuName();
 std::optional<int64_t> TotalMemoryBytes();
 // The control group's memory limit, nullopt for none.
 std::optional<int64_t> MemoryLimitBytes();
-// kUnavailable when a numeric IPv4 `host` refuses a listener on the port now; other hosts and port 0 are left to the
-// server.
+// kUnavailable when a numeric IPv4 `host` refuses a listener on the port now; other hosts and port
+// 0 are left to the server.
 Status CheckPort(const std::string& host, uint16_t port);
 // The first line of a small file such as those under /proc and /sys, "" when it cannot be read.
 std::string FirstLine(const char* path);

@@ -1,5 +1,6 @@
 // The program: picks the command, resolves its settings, maps what comes back to an exit code.
-// 0 done, 2 usage, 3 bad input file, 4 not enough memory, 1 anything else; never a signal of our own making.
+// 0 done, 2 usage, 3 bad input file, 4 not enough memory, 1 anything else; never a signal of our
+// own making.
 #include <unistd.h>
 
 #include <csignal>
@@ -33,7 +34,8 @@ int ExitCode(const Status& status) {
 }
 
 int Fail(const std::string& where, const Status& status) {
-  if (!status.ok() && status.code() != StatusCode::kCancelled) Remark(where + ": " + status.message());
+  if (!status.ok() && status.code() != StatusCode::kCancelled)
+    Remark(where + ": " + status.message());
   return ExitCode(status);
 }
 
@@ -47,22 +49,26 @@ std::string GeneralHelp() {
             std::string(command.summary) + "\n";
   }
   return text +
-         "\nMODEL is a Hugging Face folder or a .gguf file. `sixfold COMMAND --help` tells the rest;\n"
+         "\nMODEL is a Hugging Face folder or a .gguf file. `sixfold COMMAND --help` tells the "
+         "rest;\n"
          "`sixfold --version` prints the version. Every option is also an environment variable\n"
-         "(--max-model-len is SIXFOLD_MAX_MODEL_LEN) and a key of the TOML file given with --config.\n"
+         "(--max-model-len is SIXFOLD_MAX_MODEL_LEN) and a key of the TOML file given with "
+         "--config.\n"
          "Exit codes: 0 done, 2 usage, 3 bad input file, 4 not enough memory, 1 anything else.\n";
 }
 
 std::string CommandHelp(const CommandInfo& command) {
   std::string usage = "usage: sixfold " + std::string(command.name);
   if (!command.shape.text.empty()) usage += " " + std::string(command.shape.text);
-  return usage + " [OPTION…]\n\nsixfold " + std::string(command.name) + ": " + std::string(command.summary) + ".\n" +
-         Wrapped(command.about) + "\nExamples:\n" + std::string(command.examples) + "\n" + OptionHelp(command.id);
+  return usage + " [OPTION…]\n\nsixfold " + std::string(command.name) + ": " +
+         std::string(command.summary) + ".\n" + Wrapped(command.about) + "\nExamples:\n" +
+         std::string(command.examples) + "\n" + OptionHelp(command.id);
 }
 
 std::vector<std::string> Environment() {
   std::vector<std::string> entries;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) entries.emplace_back(*entry);
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+    entries.emplace_back(*entry);
   return entries;
 }
 
@@ -85,14 +91,16 @@ Status Run(const Options& options) {
 
 int RunCommand(const CommandInfo& command, std::vector<std::string> arguments) {
   const std::string where = "sixfold " + std::string(command.name);
-  const OptionSources sources{std::move(arguments), Environment(), [](const std::filesystem::path& path) {
+  const OptionSources sources{std::move(arguments), Environment(),
+                              [](const std::filesystem::path& path) {
                                 return ReadTextFile(path.string(), kConfigBytesMax);
                               }};
   const Result<Resolved> resolved = ResolveOptions(command.id, command.shape, sources);
   if (!resolved.ok()) return Fail(where, resolved.status());
   switch (resolved->action) {
     case Action::kHelp: return Fail(where, Print(CommandHelp(command)));
-    case Action::kPrintConfig: return Fail(where, Print(PrintConfig(resolved->options, command.name)));
+    case Action::kPrintConfig:
+      return Fail(where, Print(PrintConfig(resolved->options, command.name)));
     case Action::kRunCommand: break;
   }
   return Fail(where, Run(resolved->options));
@@ -104,19 +112,25 @@ int Main(const std::vector<std::string>& arguments) {
     return kExitUsage;
   }
   const std::string& name = arguments.front();
-  if (name == "--help" || name == "-h" || name == "help") return Fail("sixfold", Print(GeneralHelp()));
-  if (name == "--version" || name == "-V") return Fail("sixfold", Print("sixfold " SIXFOLD_VERSION "\n"));
+  if (name == "--help" || name == "-h" || name == "help")
+    return Fail("sixfold", Print(GeneralHelp()));
+  if (name == "--version" || name == "-V")
+    return Fail("sixfold", Print("sixfold " SIXFOLD_VERSION "\n"));
   std::vector<std::string> names;
   for (const CommandInfo& command : CommandTable()) {
     if (command.name == name) return RunCommand(command, {arguments.begin() + 1, arguments.end()});
     names.emplace_back(command.name);
   }
   const bool is_option = name.rfind('-', 0) == 0;
-  return Fail("sixfold", InvalidArgument((is_option ? "a command must come first, got '" : "unknown command '") + name +
-                                         "'" + DidYouMean(name, names) + "; see sixfold --help"));
+  return Fail(
+      "sixfold",
+      InvalidArgument((is_option ? "a command must come first, got '" : "unknown command '") +
+                      name + "'" + DidYouMean(name, names) + "; see sixfold --help"));
 }
 
-void Say(const char* text) { [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text)); }
+void Say(const char* text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+}
 
 // An exception that no one caught, in whatever thread.
 [[noreturn]] void OnTerminate() {
@@ -138,9 +152,11 @@ void Say(const char* text) { [[maybe_unused]] const ssize_t written = ::write(ST
 void PrepareProcess() {
   std::set_terminate(OnTerminate);
   std::signal(SIGPIPE, SIG_IGN);
-  // A failed CHECK has said what is wrong; the exit code must be ours. (std::signal: only _exit runs in it.)
+  // A failed CHECK has said what is wrong; the exit code must be ours. (std::signal: only _exit
+  // runs in it.)
   std::signal(SIGABRT, [](int) { ::_exit(kExitError); });
-  // The one way in which a checked file can still fail: another process shortened it while it was mapped.
+  // The one way in which a checked file can still fail: another process shortened it while it was
+  // mapped.
   std::signal(SIGBUS, [](int) {
     Say("sixfold: a mapped file became shorter, or its disk failed, while it was read\n");
     ::_exit(kExitFile);

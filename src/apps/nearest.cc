@@ -30,7 +30,8 @@ int EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-std::vector<std::string> NearestNames(std::string_view name, std::span<const std::string> candidates, size_t count) {
+std::vector<std::string> NearestNames(std::string_view name,
+                                      std::span<const std::string> candidates, size_t count) {
   std::vector<std::pair<int, const std::string*>> ranked;
   for (const std::string& candidate : candidates) {
     const size_t longer = std::max(name.size(), candidate.size());
@@ -39,16 +40,19 @@ std::vector<std::string> NearestNames(std::string_view name, std::span<const std
     if (distance <= static_cast<int>(longer / 3 + 1) && distance < static_cast<int>(longer))
       ranked.emplace_back(distance, &candidate);
   }
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> names;
   for (const auto& [distance, candidate] : ranked) {
     if (names.size() == count) break;
-    if (std::find(names.begin(), names.end(), *candidate) == names.end()) names.push_back(*candidate);
+    if (std::find(names.begin(), names.end(), *candidate) == names.end())
+      names.push_back(*candidate);
   }
   return names;
 }
 
-std::string DidYouMean(std::string_view name, std::span<const std::string> candidates, size_t count) {
+std::string DidYouMean(std::string_view name, std::span<const std::string> candidates,
+                       size_t count) {
   const std::vector<std::string> names = NearestNames(name, candidates, count);
   if (names.empty()) return "";
   std::string text = " (did you mean ";

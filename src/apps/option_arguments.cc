@@ -16,12 +16,14 @@ std::string DashesToName(std::string_view word) {
 }
 
 // "--context-length", "-c".
-std::string Dashed(std::string_view alias) { return alias[0] == '-' ? std::string(alias) : "--" + std::string(alias); }
+std::string Dashed(std::string_view alias) {
+  return alias[0] == '-' ? std::string(alias) : "--" + std::string(alias);
+}
 
 Status UnknownFlag(CommandId command, const std::string& flag, const OptionSpec* elsewhere) {
   if (elsewhere != nullptr) {
-    return InvalidArgument(flag + " is no option of " + std::string(CommandName(command)) + "; see sixfold " +
-                           std::string(CommandName(command)) + " --help");
+    return InvalidArgument(flag + " is no option of " + std::string(CommandName(command)) +
+                           "; see sixfold " + std::string(CommandName(command)) + " --help");
   }
   std::vector<std::string> known;
   for (const std::string& name : OptionSpellings(CommandSet{1} << static_cast<int>(command))) {
@@ -35,14 +37,16 @@ bool Takes(const OptionSpec* spec, CommandId command) {
   return spec != nullptr && (spec->commands >> static_cast<int>(command) & 1) != 0;
 }
 
-// One word rewritten into what CLI11 reads: "_" in names, aliases longer than a letter behind one dash, "--x=" with
-// nothing behind it (which CLI11 takes for "--x" alone). `typed` remembers the spelling for messages.
+// One word rewritten into what CLI11 reads: "_" in names, aliases longer than a letter behind one
+// dash, "--x=" with nothing behind it (which CLI11 takes for "--x" alone). `typed` remembers the
+// spelling for messages.
 Status NormaliseWord(CommandId command, const std::string& word, std::vector<std::string>* words,
                      std::map<std::string_view, std::string>* typed) {
   const bool is_long = word.rfind("--", 0) == 0;
   const size_t equals = word.find('=');
   const std::string spelled = word.substr(0, equals);
-  if (!is_long && (word.size() < 2 || (std::isalpha(static_cast<unsigned char>(word[1])) == 0 && word[1] != '?'))) {
+  if (!is_long && (word.size() < 2 ||
+                   (std::isalpha(static_cast<unsigned char>(word[1])) == 0 && word[1] != '?'))) {
     words->push_back(word);  // "-", or a negative number
     return OkStatus();
   }
@@ -54,13 +58,15 @@ Status NormaliseWord(CommandId command, const std::string& word, std::vector<std
   const OptionSpec* spec = FindOption(name);
   if (spec == nullptr && is_long && name.rfind("no-", 0) == 0) {
     const OptionSpec* negated = FindOption(name.substr(3));
-    if (Takes(negated, command) && negated->type == OptionType::kFlag && equals == std::string::npos) {
+    if (Takes(negated, command) && negated->type == OptionType::kFlag &&
+        equals == std::string::npos) {
       (*typed)[negated->name] = spelled;
       words->push_back("--" + std::string(negated->name) + "=false");
       return OkStatus();
     }
   }
-  if (spec == nullptr && !is_long && word.size() > 2 && Takes(FindOption(word.substr(0, 2)), command)) {
+  if (spec == nullptr && !is_long && word.size() > 2 &&
+      Takes(FindOption(word.substr(0, 2)), command)) {
     words->push_back(word);  // -t4
     return OkStatus();
   }
@@ -83,8 +89,8 @@ bool WantsValue(CommandId command, const std::string& word) {
   return Takes(spec, command) && spec->type != OptionType::kFlag;
 }
 
-Status Normalise(CommandId command, const std::vector<std::string>& arguments, std::vector<std::string>* words,
-                 std::map<std::string_view, std::string>* typed) {
+Status Normalise(CommandId command, const std::vector<std::string>& arguments,
+                 std::vector<std::string>* words, std::map<std::string_view, std::string>* typed) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if (word == "--") {
@@ -113,7 +119,8 @@ std::string CliName(const OptionSpec& spec) {
 
 }  // namespace
 
-Result<ParsedArguments> ParseArguments(CommandId command, const std::vector<std::string>& arguments) {
+Result<ParsedArguments> ParseArguments(CommandId command,
+                                       const std::vector<std::string>& arguments) {
   std::vector<std::string> words;
   std::map<std::string_view, std::string> typed;
   SF_RETURN_IF_ERROR(Normalise(command, arguments, &words, &typed));
@@ -128,8 +135,9 @@ Result<ParsedArguments> ParseArguments(CommandId command, const std::vector<std:
     std::vector<std::pair<const OptionSpec*, CLI::Option*>> added;
     for (const OptionSpec& spec : OptionTable()) {
       if (!Takes(&spec, command)) continue;
-      CLI::Option* option = spec.type == OptionType::kFlag ? app.add_flag(CliName(spec))
-                                                           : app.add_option(CliName(spec), CLI::callback_t{});
+      CLI::Option* option = spec.type == OptionType::kFlag
+                                ? app.add_flag(CliName(spec))
+                                : app.add_option(CliName(spec), CLI::callback_t{});
       added.emplace_back(&spec, option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
     }
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
@@ -144,7 +152,8 @@ Result<ParsedArguments> ParseArguments(CommandId command, const std::vector<std:
       std::vector<std::string> values = option->results();
       if (spec->type != OptionType::kTexts) values.erase(values.begin(), values.end() - 1);
       const auto spelled = typed.find(spec->name);
-      const std::string name = spelled == typed.end() ? "--" + std::string(spec->name) : spelled->second;
+      const std::string name =
+          spelled == typed.end() ? "--" + std::string(spec->name) : spelled->second;
       parsed.settings.push_back({spec, std::move(values), {Origin::Kind::kFlag, name}});
     }
   } catch (const CLI::Error& error) {

@@ -52,7 +52,8 @@ class FileReader {
       for (const std::string& spelling : OptionSpellings(~CommandSet{0})) {
         if (spelling[0] != '-' && spelling != "config") known.push_back(spelling);
       }
-      return InvalidArgument(place + ": unknown key '" + std::string(key.str()) + "'" + DidYouMean(name, known));
+      return InvalidArgument(place + ": unknown key '" + std::string(key.str()) + "'" +
+                             DidYouMean(name, known));
     }
     const bool list = spec->type == OptionType::kTexts || spec->type == OptionType::kIntegers;
     std::vector<std::string> values;
@@ -60,16 +61,19 @@ class FileReader {
     if (array != nullptr && list) {
       for (const toml::node& element : *array) {
         const auto text = Typed(element);
-        if (!text) return InvalidArgument(place + ": " + std::string(spec->name) + " takes a list of plain values");
+        if (!text)
+          return InvalidArgument(place + ": " + std::string(spec->name) +
+                                 " takes a list of plain values");
         values.push_back(*text);
       }
     } else {
       const auto text = Typed(node);
-      if (!text) return InvalidArgument(place + ": " + std::string(spec->name) + " takes one plain value");
+      if (!text)
+        return InvalidArgument(place + ": " + std::string(spec->name) + " takes one plain value");
       values.push_back(*text);
     }
-    const auto same =
-        std::find_if(settings_.begin(), settings_.end(), [&](const RawSetting& other) { return other.spec == spec; });
+    const auto same = std::find_if(settings_.begin(), settings_.end(),
+                                   [&](const RawSetting& other) { return other.spec == spec; });
     RawSetting setting{spec, std::move(values), {Origin::Kind::kFile, place}};
     if (same == settings_.end()) {
       settings_.push_back(std::move(setting));
@@ -94,14 +98,17 @@ Result<std::vector<RawSetting>> ParseConfigFile(const std::string& text, const s
     return InvalidArgument(Place(file, error.source()) + ": " + std::string(error.description()));
   }
   std::vector<std::string> tables;
-  for (int id = 0; id < kCommandCount; ++id) tables.emplace_back(CommandName(static_cast<CommandId>(id)));
+  for (int id = 0; id < kCommandCount; ++id)
+    tables.emplace_back(CommandName(static_cast<CommandId>(id)));
   for (const auto& [key, node] : root) {
     const std::string name(key.str());
     if (node.is_table() && std::find(tables.begin(), tables.end(), name) == tables.end()) {
-      return InvalidArgument(Place(file, key.source()) + ": unknown table [" + name + "]" + DidYouMean(name, tables));
+      return InvalidArgument(Place(file, key.source()) + ": unknown table [" + name + "]" +
+                             DidYouMean(name, tables));
     }
   }
-  // Tables of other commands are read as well, so that a wrong key shows up whichever command meets it first.
+  // Tables of other commands are read as well, so that a wrong key shows up whichever command meets
+  // it first.
   for (const auto& [key, node] : root) {
     if (node.is_table()) SF_RETURN_IF_ERROR(FileReader(file).Read(*node.as_table()));
   }

@@ -38,8 +38,9 @@ std::string TomlScalar(const OptionSpec& spec, const std::string& value) {
   if (number && value != "auto") {
     // TOML wants digits on both sides of a point.
     const bool plain = value.find_first_not_of("-0123456789") == std::string::npos;
-    const bool pointed = value.find('.') != std::string::npos && value.front() != '.' && value.back() != '.' &&
-                         value.rfind("-.", 0) != 0 && value.find_first_of("eE") == std::string::npos;
+    const bool pointed = value.find('.') != std::string::npos && value.front() != '.' &&
+                         value.back() != '.' && value.rfind("-.", 0) != 0 &&
+                         value.find_first_of("eE") == std::string::npos;
     if (plain || pointed) return value;
   }
   return TomlText(value);
@@ -50,13 +51,15 @@ std::string TomlValue(const OptionSpec& spec, const Setting& setting) {
     return TomlScalar(spec, setting.values.front());
   }
   std::string list = "[";
-  for (const std::string& value : setting.values) list += (list.size() > 1 ? ", " : "") + TomlScalar(spec, value);
+  for (const std::string& value : setting.values)
+    list += (list.size() > 1 ? ", " : "") + TomlScalar(spec, value);
   return list + "]";
 }
 
 std::string OriginText(const OptionSpec& spec, const Setting& setting) {
   switch (setting.origin.kind) {
-    case Origin::Kind::kFlag: return (setting.origin.name[0] == '-' ? "flag " : "") + setting.origin.name;
+    case Origin::Kind::kFlag:
+      return (setting.origin.name[0] == '-' ? "flag " : "") + setting.origin.name;
     case Origin::Kind::kEnvironment: return "environment " + setting.origin.name;
     case Origin::Kind::kFile: return "file " + setting.origin.name;
     case Origin::Kind::kDefault: break;
@@ -105,7 +108,8 @@ void AppendOption(const OptionSpec& spec, std::string* out) {
     if (alias.size() == 2)
       names += std::string(alias) + ", ";
     else
-      longer += (longer.empty() ? "" : ", ") + (alias[0] == '-' ? std::string(alias) : "--" + std::string(alias));
+      longer += (longer.empty() ? "" : ", ") +
+                (alias[0] == '-' ? std::string(alias) : "--" + std::string(alias));
   }
   std::string line = "  " + names + "--" + std::string(spec.name);
   if (!spec.metavar.empty()) line += " " + std::string(spec.metavar);
@@ -127,20 +131,24 @@ void AppendOption(const OptionSpec& spec, std::string* out) {
 }  // namespace
 
 std::string PrintConfig(const Options& options, std::string_view command_name) {
-  std::string out = "# sixfold " + std::string(command_name) +
-                    ": what each setting is and where it came from.\n"
-                    "# A flag wins over the environment, that over the file, that over the default.\n";
+  std::string out =
+      "# sixfold " + std::string(command_name) +
+      ": what each setting is and where it came from.\n"
+      "# A flag wins over the environment, that over the file, that over the default.\n";
   OptionGroup group = OptionGroup::kCommand;
   for (const OptionSpec& spec : OptionTable()) {
     if ((spec.commands >> static_cast<int>(options.command()) & 1) == 0) continue;
-    if (spec.group != group || out.back() != '\n') out += "\n# " + std::string(GroupTitle(spec.group)) + "\n";
+    if (spec.group != group || out.back() != '\n')
+      out += "\n# " + std::string(GroupTitle(spec.group)) + "\n";
     group = spec.group;
     const Setting& setting = options.Get(spec.name);
     const bool hidden = spec.secret && !setting.values.front().empty();
-    std::string line = std::string(spec.name) + " = " + (hidden ? "\"hidden\"" : TomlValue(spec, setting));
+    std::string line =
+        std::string(spec.name) + " = " + (hidden ? "\"hidden\"" : TomlValue(spec, setting));
     // A key may not name the file that it stands in, and a hidden one must not be read back.
     if (hidden || spec.name == "config") line = "# " + line;
-    line += std::string(line.size() < 39 ? 39 - line.size() : 1, ' ') + " # " + OriginText(spec, setting);
+    line += std::string(line.size() < 39 ? 39 - line.size() : 1, ' ') + " # " +
+            OriginText(spec, setting);
     out += line + "\n";
   }
   return out;
@@ -157,7 +165,8 @@ std::string OptionHelp(CommandId command) {
   std::optional<OptionGroup> group;
   for (const OptionSpec& spec : OptionTable()) {
     if ((spec.commands >> static_cast<int>(command) & 1) == 0) continue;
-    if (group != spec.group) out += (out.empty() ? "" : "\n") + std::string(GroupTitle(spec.group)) + ":\n";
+    if (group != spec.group)
+      out += (out.empty() ? "" : "\n") + std::string(GroupTitle(spec.group)) + ":\n";
     group = spec.group;
     AppendOption(spec, &out);
   }

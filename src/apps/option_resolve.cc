@@ -23,7 +23,8 @@ std::vector<std::string> SplitNumbers(const std::vector<std::string>& values) {
       const size_t comma = std::min(text.find(',', begin), text.size());
       const size_t first = text.find_first_not_of(" \t\n", begin);
       const size_t last = text.find_last_not_of(" \t\n", comma - 1);
-      numbers.push_back(first < comma && last != std::string::npos ? text.substr(first, last - first + 1) : "");
+      numbers.push_back(
+          first < comma && last != std::string::npos ? text.substr(first, last - first + 1) : "");
       begin = comma + 1;
     }
   }
@@ -31,7 +32,8 @@ std::vector<std::string> SplitNumbers(const std::vector<std::string>& values) {
 }
 
 std::string Label(const RawSetting& raw) {
-  if (raw.origin.kind == Origin::Kind::kFile) return raw.origin.name + ": " + std::string(raw.spec->name);
+  if (raw.origin.kind == Origin::Kind::kFile)
+    return raw.origin.name + ": " + std::string(raw.spec->name);
   return raw.origin.name;
 }
 
@@ -48,7 +50,8 @@ Result<Setting> Check(const RawSetting& raw) {
 
 Setting Default(const OptionSpec& spec) {
   const bool list = spec.type == OptionType::kTexts || spec.type == OptionType::kIntegers;
-  return {list ? std::vector<std::string>{} : std::vector<std::string>{std::string(spec.fallback)}, {}};
+  return {list ? std::vector<std::string>{} : std::vector<std::string>{std::string(spec.fallback)},
+          {}};
 }
 
 }  // namespace
@@ -68,9 +71,12 @@ Result<std::vector<RawSetting>> ParseEnvironment(const std::vector<std::string>&
   for (const std::string& entry : environment) {
     const size_t equals = entry.find('=');
     const std::string name = entry.substr(0, equals);
-    if (name.rfind(kPrefix, 0) != 0 || name.rfind(kTestPrefix, 0) == 0 || equals == std::string::npos) continue;
+    if (name.rfind(kPrefix, 0) != 0 || name.rfind(kTestPrefix, 0) == 0 ||
+        equals == std::string::npos)
+      continue;
     if (equals + 1 == entry.size()) continue;  // set to nothing is not set
-    if (std::find(std::begin(kScriptVariables), std::end(kScriptVariables), name) != std::end(kScriptVariables))
+    if (std::find(std::begin(kScriptVariables), std::end(kScriptVariables), name) !=
+        std::end(kScriptVariables))
       continue;
     std::string option;
     for (const char c : name.substr(kPrefix.size())) {
@@ -86,7 +92,8 @@ Result<std::vector<RawSetting>> ParseEnvironment(const std::vector<std::string>&
     }
     for (const RawSetting& other : settings) {
       if (other.spec == spec) {
-        return InvalidArgument(name + " and " + other.origin.name + " are the same setting; unset one of them");
+        return InvalidArgument(name + " and " + other.origin.name +
+                               " are the same setting; unset one of them");
       }
     }
     settings.push_back({spec, {entry.substr(equals + 1)}, {Origin::Kind::kEnvironment, name}});
@@ -96,20 +103,26 @@ Result<std::vector<RawSetting>> ParseEnvironment(const std::vector<std::string>&
 
 class OptionResolver {
  public:
-  OptionResolver(CommandId command, const OptionSources& sources) : sources_(sources) { options_.command_ = command; }
+  OptionResolver(CommandId command, const OptionSources& sources) : sources_(sources) {
+    options_.command_ = command;
+  }
 
   Result<Resolved> Resolve(const ArgumentShape& shape) {
-    SF_ASSIGN_OR_RETURN(ParsedArguments arguments, ParseArguments(options_.command_, sources_.arguments));
+    SF_ASSIGN_OR_RETURN(ParsedArguments arguments,
+                        ParseArguments(options_.command_, sources_.arguments));
     if (arguments.action == Action::kHelp) return Resolved{Action::kHelp, {}};
-    SF_ASSIGN_OR_RETURN(const std::vector<RawSetting> environment, ParseEnvironment(sources_.environment));
-    for (const OptionSpec& spec : OptionTable()) options_.settings_.emplace(spec.name, Default(spec));
+    SF_ASSIGN_OR_RETURN(const std::vector<RawSetting> environment,
+                        ParseEnvironment(sources_.environment));
+    for (const OptionSpec& spec : OptionTable())
+      options_.settings_.emplace(spec.name, Default(spec));
     // Lowest first; the config file is found by what the two above it say.
     SF_RETURN_IF_ERROR(Apply(environment));
     SF_RETURN_IF_ERROR(Apply(arguments.settings));
     const std::string config = options_.Text("config");
     if (!config.empty()) {
       SF_ASSIGN_OR_RETURN(const std::string text, sources_.read_file(config));
-      SF_ASSIGN_OR_RETURN(const auto file, ParseConfigFile(text, config, CommandName(options_.command_)));
+      SF_ASSIGN_OR_RETURN(const auto file,
+                          ParseConfigFile(text, config, CommandName(options_.command_)));
       SF_RETURN_IF_ERROR(Apply(file));
       SF_RETURN_IF_ERROR(Apply(environment));
       SF_RETURN_IF_ERROR(Apply(arguments.settings));
@@ -128,15 +141,18 @@ class OptionResolver {
 
   Status Place(const ArgumentShape& shape, ParsedArguments& arguments) {
     std::vector<std::string>& positionals = arguments.positionals;
-    const bool model_by_flag = !shape.takes_model || options_.Get("model").origin.kind == Origin::Kind::kFlag;
+    const bool model_by_flag =
+        !shape.takes_model || options_.Get("model").origin.kind == Origin::Kind::kFlag;
     if (!model_by_flag && static_cast<int>(positionals.size()) > shape.min) {
-      options_.settings_.find("model")->second = {{positionals.front()}, {Origin::Kind::kFlag, "argument MODEL"}};
+      options_.settings_.find("model")->second = {{positionals.front()},
+                                                  {Origin::Kind::kFlag, "argument MODEL"}};
       positionals.erase(positionals.begin());
     }
     const int count = static_cast<int>(positionals.size());
     const std::string usage = "; usage: sixfold " + std::string(CommandName(options_.command_)) +
                               (shape.text.empty() ? "" : " " + std::string(shape.text));
-    if (count > shape.max) return InvalidArgument("unexpected argument '" + positionals[shape.max] + "'" + usage);
+    if (count > shape.max)
+      return InvalidArgument("unexpected argument '" + positionals[shape.max] + "'" + usage);
     if (count < shape.min && arguments.action == Action::kRunCommand) {
       return InvalidArgument("an argument is missing" + usage);
     }
@@ -148,7 +164,8 @@ class OptionResolver {
   Options options_;
 };
 
-Result<Resolved> ResolveOptions(CommandId command, const ArgumentShape& shape, const OptionSources& sources) {
+Result<Resolved> ResolveOptions(CommandId command, const ArgumentShape& shape,
+                                const OptionSources& sources) {
   return OptionResolver(command, sources).Resolve(shape);
 }
 

@@ -21,7 +21,8 @@ struct ParsedArguments {
   std::vector<std::string> positionals;
 };
 
-Result<ParsedArguments> ParseArguments(CommandId command, const std::vector<std::string>& arguments);
+Result<ParsedArguments> ParseArguments(CommandId command,
+                                       const std::vector<std::string>& arguments);
 // SIXFOLD_ variables only; others are none of our business.
 Result<std::vector<RawSetting>> ParseEnvironment(const std::vector<std::string>& environment);
 // Keys at the top of the file, and those of the table named after the command, which win.

@@ -33,7 +33,8 @@ std::string RangeText(const OptionSpec& spec) {
   if (spec.type == OptionType::kIntegers) what = "integers such as 1,2,3";
   if (spec.type == OptionType::kBytes) what = "a size such as 512M or 4GiB";
   std::string range = " from " + NumberText(spec.min) + " to " + NumberText(spec.max);
-  if (spec.max >= 1e9) range = spec.min == 0 ? " of at least 0" : " of at least " + NumberText(spec.min);
+  if (spec.max >= 1e9)
+    range = spec.min == 0 ? " of at least 0" : " of at least " + NumberText(spec.min);
   if (spec.type == OptionType::kBytes) range = "";
   if (spec.type == OptionType::kIntegers) range = spec.min == 0 ? ", none below 0" : "";
   return what + range + (spec.fallback == "auto" ? ", or auto" : "");
@@ -47,7 +48,8 @@ Status Refused(const OptionSpec& spec, std::string_view text) {
 std::optional<double> UnitFactor(std::string_view unit) {
   if (unit.empty() || unit == "B" || unit == "b") return 1.0;
   constexpr std::string_view letters = "kmgt";
-  const size_t power = letters.find(static_cast<char>(std::tolower(static_cast<unsigned char>(unit[0]))));
+  const size_t power =
+      letters.find(static_cast<char>(std::tolower(static_cast<unsigned char>(unit[0]))));
   if (power == std::string_view::npos) return std::nullopt;
   const std::string_view rest = unit.substr(1);
   double base = std::isupper(static_cast<unsigned char>(unit[0])) ? 1024.0 : 1000.0;
@@ -83,7 +85,8 @@ Result<std::string> CanonicalInteger(const OptionSpec& spec, std::string_view te
 
 Result<std::string> CanonicalReal(const OptionSpec& spec, std::string_view text) {
   const auto value = ParseWhole<double>(text);
-  if (!value || !std::isfinite(*value) || *value < spec.min || *value > spec.max) return Refused(spec, text);
+  if (!value || !std::isfinite(*value) || *value < spec.min || *value > spec.max)
+    return Refused(spec, text);
   return std::string(text[0] == '+' ? text.substr(1) : text);
 }
 
@@ -110,7 +113,8 @@ Result<std::string> CanonicalChoice(const OptionSpec& spec, std::string_view tex
       names.emplace_back(choice);
     }
   }
-  return InvalidArgument("expected one of " + known + ", got '" + std::string(text) + "'" + DidYouMean(text, names));
+  return InvalidArgument("expected one of " + known + ", got '" + std::string(text) + "'" +
+                         DidYouMean(text, names));
 }
 
 }  // namespace
@@ -130,7 +134,9 @@ Result<std::string> CanonicalValue(const OptionSpec& spec, std::string_view text
   return Internal("an option of no type");
 }
 
-bool Options::IsGiven(std::string_view name) const { return Get(name).origin.kind != Origin::Kind::kDefault; }
+bool Options::IsGiven(std::string_view name) const {
+  return Get(name).origin.kind != Origin::Kind::kDefault;
+}
 
 const Setting& Options::Get(std::string_view name) const {
   const auto found = settings_.find(name);
@@ -138,13 +144,16 @@ const Setting& Options::Get(std::string_view name) const {
   return found->second;
 }
 
-const Setting& Options::Typed(std::string_view name, std::initializer_list<OptionType> types) const {
+const Setting& Options::Typed(std::string_view name,
+                              std::initializer_list<OptionType> types) const {
   const OptionSpec* spec = FindOption(name);
   SF_CHECK(spec != nullptr && std::find(types.begin(), types.end(), spec->type) != types.end());
   return Get(name);
 }
 
-bool Options::Flag(std::string_view name) const { return Typed(name, {OptionType::kFlag}).values.front() == "true"; }
+bool Options::Flag(std::string_view name) const {
+  return Typed(name, {OptionType::kFlag}).values.front() == "true";
+}
 
 const std::string& Options::Text(std::string_view name) const {
   return Typed(name, {OptionType::kText, OptionType::kChoice}).values.front();
@@ -161,7 +170,8 @@ int64_t Options::Integer(std::string_view name) const {
 }
 
 std::optional<int64_t> Options::MaybeInteger(std::string_view name) const {
-  return ParseWhole<int64_t>(Typed(name, {OptionType::kInteger, OptionType::kBytes}).values.front());
+  return ParseWhole<int64_t>(
+      Typed(name, {OptionType::kInteger, OptionType::kBytes}).values.front());
 }
 
 std::optional<double> Options::MaybeReal(std::string_view name) const {

@@ -1,8 +1,10 @@
-// Every setting of the program: one table, and the values that flags, environment, config file and defaults give it.
+// Every setting of the program: one table, and the values that flags, environment, config file and
+// defaults give it.
 //
-// Each setting is a flag (--max-model-len), an environment variable (SIXFOLD_MAX_MODEL_LEN) and a TOML key
-// (max-model-len, at the top of the file for every command or in a table named after a command). Aliases work in all
-// three, and '_' is as good as '-'. A flag wins over the environment, that over the file, that over the default.
+// Each setting is a flag (--max-model-len), an environment variable (SIXFOLD_MAX_MODEL_LEN) and a
+// TOML key (max-model-len, at the top of the file for every command or in a table named after a
+// command). Aliases work in all three, and '_' is as good as '-'. A flag wins over the environment,
+// that over the file, that over the default.
 #pragma once
 
 #include <cstdint>
@@ -52,13 +54,22 @@ enum class OptionType : uint8_t {
   kIntegers,  // 1,2,3
 };
 
-enum class OptionGroup : uint8_t { kCommand, kModel, kArithmetic, kEngine, kServer, kSampling, kGeneral };
+enum class OptionGroup : uint8_t {
+  kCommand,
+  kModel,
+  kArithmetic,
+  kEngine,
+  kServer,
+  kSampling,
+  kGeneral
+};
 
-// One row of the table. `fallback` is the default as it would be typed; "auto" is then a value of its own, whose
-// meaning `auto_means` tells.
+// One row of the table. `fallback` is the default as it would be typed; "auto" is then a value of
+// its own, whose meaning `auto_means` tells.
 struct OptionSpec {
   std::string_view name;
-  std::vector<std::string_view> aliases;  // "context-length"; with its dash if it has one only: "-c", "-np"
+  std::vector<std::string_view>
+      aliases;  // "context-length"; with its dash if it has one only: "-c", "-np"
   OptionType type = OptionType::kText;
   OptionGroup group = OptionGroup::kCommand;
   CommandSet commands = 0;
@@ -73,8 +84,9 @@ struct OptionSpec {
 };
 
 std::span<const OptionSpec> OptionTable();
-const OptionSpec* FindOption(std::string_view name_or_alias);  // without dashes, '-' between words; or "-c"
-std::string EnvironmentName(std::string_view option);          // "SIXFOLD_MAX_MODEL_LEN"
+const OptionSpec* FindOption(
+    std::string_view name_or_alias);                   // without dashes, '-' between words; or "-c"
+std::string EnvironmentName(std::string_view option);  // "SIXFOLD_MAX_MODEL_LEN"
 
 // Where a value came from.
 struct Origin {
@@ -88,8 +100,8 @@ struct Setting {
   Origin origin;
 };
 
-// The values for one command. Reading a name that is not in the table, or as another type, is a bug.
-// Thread rule: a value, read-only after ResolveOptions.
+// The values for one command. Reading a name that is not in the table, or as another type, is a
+// bug. Thread rule: a value, read-only after ResolveOptions.
 class Options {
  public:
   CommandId command() const { return command_; }
@@ -123,7 +135,8 @@ struct OptionSources {
   std::function<Result<std::string>(const std::filesystem::path&)> read_file;
 };
 
-// Arguments of a command that belong to no flag, behind MODEL. MODEL is the first one if there are more than `min` and
+// Arguments of a command that belong to no flag, behind MODEL. MODEL is the first one if there are
+// more than `min` and
 // --model is not given; it becomes the option "model".
 struct ArgumentShape {
   bool takes_model = true;
@@ -140,12 +153,14 @@ struct Resolved {
   Options options;
 };
 
-// Errors are kInvalidArgument: an unknown flag, key or SIXFOLD_ variable (with the nearest name; those of this
-// repository's own scripts, SIXFOLD_TEST_… and SIXFOLD_BIN, are passed over), a value of the wrong type or out of
-// range (with the range), too few or too many arguments.
-Result<Resolved> ResolveOptions(CommandId command, const ArgumentShape& shape, const OptionSources& sources);
+// Errors are kInvalidArgument: an unknown flag, key or SIXFOLD_ variable (with the nearest name;
+// those of this repository's own scripts, SIXFOLD_TEST_… and SIXFOLD_BIN, are passed over), a value
+// of the wrong type or out of range (with the range), too few or too many arguments.
+Result<Resolved> ResolveOptions(CommandId command, const ArgumentShape& shape,
+                                const OptionSources& sources);
 
-// The value in its canonical text ("float32" → "f32", "4GiB" → "4294967296"), or why it is none: "expected …, got …"
+// The value in its canonical text ("float32" → "f32", "4GiB" → "4294967296"), or why it is none:
+// "expected …, got …"
 Result<std::string> CanonicalValue(const OptionSpec& spec, std::string_view text);
 
 // Valid TOML that gives these settings again, each with its origin in a comment.

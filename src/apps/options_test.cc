@@ -42,12 +42,13 @@ TEST(OptionTable, EverySpellingIsUniqueAndEveryDefaultIsAValue) {
   std::set<std::string> seen;
   for (const OptionSpec& spec : OptionTable()) {
     EXPECT_TRUE(seen.insert(std::string(spec.name)).second) << spec.name;
-    for (const auto alias : spec.aliases) EXPECT_TRUE(seen.insert(std::string(alias)).second) << alias;
+    for (const auto alias : spec.aliases)
+      EXPECT_TRUE(seen.insert(std::string(alias)).second) << alias;
     EXPECT_NE(spec.commands, 0u) << spec.name;
     EXPECT_EQ(spec.type == OptionType::kFlag, spec.metavar.empty()) << spec.name;
     EXPECT_EQ(spec.fallback == "auto", !spec.auto_means.empty()) << spec.name;
-    const bool may_be_unset =
-        spec.type == OptionType::kText || spec.type == OptionType::kTexts || spec.type == OptionType::kIntegers;
+    const bool may_be_unset = spec.type == OptionType::kText || spec.type == OptionType::kTexts ||
+                              spec.type == OptionType::kIntegers;
     if (spec.fallback.empty()) {
       EXPECT_TRUE(may_be_unset) << spec.name;
     } else {
@@ -67,7 +68,8 @@ TEST(Options, DefaultsHoldWhenNothingIsGiven) {
 }
 
 TEST(Options, FlagWinsOverEnvironmentOverFileOverDefault) {
-  Given given{.arguments = {"--config", "c.toml"}, .file = "port = 1\nmax-num-seqs = 2\n[run]\nport = 9\n"};
+  Given given{.arguments = {"--config", "c.toml"},
+              .file = "port = 1\nmax-num-seqs = 2\n[run]\nport = 9\n"};
   EXPECT_EQ(Resolve(given)->options.Integer("port"), 1);
   given.environment = {"SIXFOLD_PORT=3", "HOME=/x"};
   EXPECT_EQ(Resolve(given)->options.Integer("port"), 3);
@@ -79,16 +81,20 @@ TEST(Options, FlagWinsOverEnvironmentOverFileOverDefault) {
 }
 
 TEST(Options, TheFilesTableOfTheCommandWinsOverItsTop) {
-  const Given given{.environment = {"SIXFOLD_CONFIG=c.toml"}, .file = "port = 1\n[serve]\nport = 7\n"};
+  const Given given{.environment = {"SIXFOLD_CONFIG=c.toml"},
+                    .file = "port = 1\n[serve]\nport = 7\n"};
   EXPECT_EQ(Resolve(given)->options.Integer("port"), 7);
 }
 
 TEST(Options, AliasesAndUnderscoresWorkInAllThreeSources) {
-  EXPECT_EQ(Resolve({.arguments = {"--context-length", "77"}})->options.Integer("max-model-len"), 77);
+  EXPECT_EQ(Resolve({.arguments = {"--context-length", "77"}})->options.Integer("max-model-len"),
+            77);
   EXPECT_EQ(Resolve({.arguments = {"--max_model_len=78"}})->options.Integer("max-model-len"), 78);
   EXPECT_EQ(Resolve({.arguments = {"-c", "79"}})->options.Integer("max-model-len"), 79);
   EXPECT_EQ(Resolve({.arguments = {"-np", "5", "-t2"}})->options.Integer("max-num-seqs"), 5);
-  EXPECT_EQ(Resolve({.environment = {"SIXFOLD_MAX_RUNNING_REQUESTS=6"}})->options.Integer("max-num-seqs"), 6);
+  EXPECT_EQ(
+      Resolve({.environment = {"SIXFOLD_MAX_RUNNING_REQUESTS=6"}})->options.Integer("max-num-seqs"),
+      6);
   EXPECT_EQ(Resolve({.arguments = {"--config=c.toml"}, .file = "chunked_prefill_size = 8"})
                 ->options.Integer("max-num-batched-tokens"),
             8);
@@ -104,15 +110,18 @@ TEST(Options, ValuesAreReadInTheirUnits) {
   EXPECT_EQ(memory("2GB"), 2000000000);
   EXPECT_EQ(memory("3g"), 3000000000);
   EXPECT_EQ(memory("12345"), 12345);
-  EXPECT_EQ(Resolve({.arguments = {"--max-model-len", "4k"}})->options.Integer("max-model-len"), 4000);
-  EXPECT_EQ(Resolve({.arguments = {"--max-model-len", "4K"}})->options.Integer("max-model-len"), 4096);
+  EXPECT_EQ(Resolve({.arguments = {"--max-model-len", "4k"}})->options.Integer("max-model-len"),
+            4000);
+  EXPECT_EQ(Resolve({.arguments = {"--max-model-len", "4K"}})->options.Integer("max-model-len"),
+            4096);
   EXPECT_EQ(Resolve({.arguments = {"--dtype", "bfloat16"}})->options.Text("dtype"), "bf16");
 }
 
 TEST(Options, ListsAndFlagsAndOddValues) {
-  const Given given{.command = CommandId::kGenerate,
-                    .arguments = {"m", "--prompt", "--not-a-flag", "--stop", "a", "--stop=", "--prompt-tokens",
-                                  "1, 2,3", "--ignore-eos", "--top-k", "-1", "--no-json"}};
+  const Given given{
+      .command = CommandId::kGenerate,
+      .arguments = {"m", "--prompt", "--not-a-flag", "--stop", "a", "--stop=", "--prompt-tokens",
+                    "1, 2,3", "--ignore-eos", "--top-k", "-1", "--no-json"}};
   const auto resolved = Resolve(given);
   ASSERT_TRUE(resolved.ok()) << resolved.status().message();
   const Options& options = resolved->options;
@@ -134,59 +143,75 @@ TEST(Options, ModelIsAnArgumentAFlagOrAVariable) {
   const auto both = Resolve({.command = CommandId::kDump, .arguments = {"m", "t"}, .shape = dump});
   EXPECT_EQ(both->options.Text("model"), "m");
   EXPECT_THAT(both->options.arguments(), ElementsAre("t"));
-  const auto flag = Resolve({.command = CommandId::kDump, .arguments = {"--model", "m", "t"}, .shape = dump});
+  const auto flag =
+      Resolve({.command = CommandId::kDump, .arguments = {"--model", "m", "t"}, .shape = dump});
   EXPECT_THAT(flag->options.arguments(), ElementsAre("t"));
-  const auto variable =
-      Resolve({.command = CommandId::kDump, .arguments = {"t"}, .environment = {"SIXFOLD_MODEL=m"}, .shape = dump});
+  const auto variable = Resolve({.command = CommandId::kDump,
+                                 .arguments = {"t"},
+                                 .environment = {"SIXFOLD_MODEL=m"},
+                                 .shape = dump});
   EXPECT_EQ(variable->options.Text("model"), "m");
-  EXPECT_THAT(Refusal({.command = CommandId::kDump, .arguments = {}, .shape = dump}), HasSubstr("argument is missing"));
+  EXPECT_THAT(Refusal({.command = CommandId::kDump, .arguments = {}, .shape = dump}),
+              HasSubstr("argument is missing"));
   EXPECT_THAT(Refusal({.arguments = {"m", "more"}}), HasSubstr("unexpected argument 'more'"));
 }
 
 TEST(Options, UnknownNamesAreRefusedWithTheNearest) {
-  EXPECT_THAT(Refusal({.arguments = {"--prot", "1"}}), HasSubstr("unknown option --prot (did you mean '--port'?)"));
+  EXPECT_THAT(Refusal({.arguments = {"--prot", "1"}}),
+              HasSubstr("unknown option --prot (did you mean '--port'?)"));
   EXPECT_THAT(Refusal({.arguments = {"-z"}}), HasSubstr("unknown option -z"));
-  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_PROT=1"}}),
-              HasSubstr("unknown environment variable SIXFOLD_PROT (did you mean 'SIXFOLD_PORT'?)"));
-  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_port=1"}}), HasSubstr("unknown environment variable"));
+  EXPECT_THAT(
+      Refusal({.environment = {"SIXFOLD_PROT=1"}}),
+      HasSubstr("unknown environment variable SIXFOLD_PROT (did you mean 'SIXFOLD_PORT'?)"));
+  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_port=1"}}),
+              HasSubstr("unknown environment variable"));
   EXPECT_EQ(Refusal({.environment = {"SIXFOLD_TEST_BINARY=1"}}), "accepted");
   EXPECT_EQ(Refusal({.environment = {"SIXFOLD_PORT="}}), "accepted");
-  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_PORT=1", "SIXFOLD_CTX_SIZE=1", "SIXFOLD_MAX_MODEL_LEN=2"}}),
-              HasSubstr("SIXFOLD_MAX_MODEL_LEN and SIXFOLD_CTX_SIZE are the same setting"));
+  EXPECT_THAT(
+      Refusal({.environment = {"SIXFOLD_PORT=1", "SIXFOLD_CTX_SIZE=1", "SIXFOLD_MAX_MODEL_LEN=2"}}),
+      HasSubstr("SIXFOLD_MAX_MODEL_LEN and SIXFOLD_CTX_SIZE are the same setting"));
   EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "\nmax-num-seq = 1"}),
               HasSubstr("c.toml:2: unknown key 'max-num-seq' (did you mean 'max-num-seqs'?)"));
   EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "[generat]\nseed = 1"}),
               HasSubstr("unknown table [generat] (did you mean 'generate'?)"));
-  EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "[run]\nsed = 1"}), HasSubstr("unknown key 'sed'"));
+  EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "[run]\nsed = 1"}),
+              HasSubstr("unknown key 'sed'"));
   EXPECT_THAT(Refusal({.arguments = {"--jsonl"}}), HasSubstr("--jsonl is no option of serve"));
 }
 
 TEST(Options, BadValuesNameTheSettingTheRangeAndWhatWasGiven) {
-  EXPECT_EQ(Refusal({.arguments = {"--port", "70000"}}), "--port: expected an integer from 0 to 65535, got '70000'");
+  EXPECT_EQ(Refusal({.arguments = {"--port", "70000"}}),
+            "--port: expected an integer from 0 to 65535, got '70000'");
   EXPECT_EQ(Refusal({.arguments = {"--attention-chunk=100"}}),
             "--attention-chunk: expected a power of two from 16 to 512, got '100'");
   EXPECT_EQ(Refusal({.environment = {"SIXFOLD_ISA=avx"}}),
-            "SIXFOLD_ISA: expected one of auto, scalar, avx2, avx512, amx, got 'avx' (did you mean 'avx2'?)");
+            "SIXFOLD_ISA: expected one of auto, scalar, avx2, avx512, amx, got 'avx' (did you mean "
+            "'avx2'?)");
   EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "port = \"x\""}),
               HasSubstr("c.toml:1: port: expected an integer from 0 to 65535, got 'x'"));
-  EXPECT_THAT(Refusal({.arguments = {"--max-model-len", "0"}}), HasSubstr("of at least 1, or auto, got '0'"));
+  EXPECT_THAT(Refusal({.arguments = {"--max-model-len", "0"}}),
+              HasSubstr("of at least 1, or auto, got '0'"));
   EXPECT_THAT(Refusal({.arguments = {"--port"}}), HasSubstr("--port needs a value"));
-  EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "port = [1]"}), HasSubstr("takes one plain value"));
-  EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "port = "}), HasSubstr("c.toml:1"));
+  EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "port = [1]"}),
+              HasSubstr("takes one plain value"));
+  EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "port = "}),
+              HasSubstr("c.toml:1"));
   for (const char* text : {"nan", "inf", "1e999", "", "1x", "2.1", "-0.1"}) {
     EXPECT_THAT(Refusal({.command = CommandId::kRun, .arguments = {"--temperature", text}}),
                 HasSubstr("--temperature: expected a number from 0 to 2"))
         << text;
   }
   for (const char* text : {"9223372036854775808", "1e3", "99999999999999999999G", "4Q", "", "G"}) {
-    EXPECT_THAT(Refusal({.arguments = {"--kv-cache-memory", text}}), HasSubstr("expected a size")) << text;
+    EXPECT_THAT(Refusal({.arguments = {"--kv-cache-memory", text}}), HasSubstr("expected a size"))
+        << text;
   }
-  EXPECT_THAT(Refusal({.command = CommandId::kLogits, .arguments = {"m", "--tokens", "1,,2"}}), HasSubstr("--tokens"));
+  EXPECT_THAT(Refusal({.command = CommandId::kLogits, .arguments = {"m", "--tokens", "1,,2"}}),
+              HasSubstr("--tokens"));
 }
 
 TEST(PrintConfig, ReadsBackAsAConfigFileThatMeansTheSame) {
-  Given given{.arguments = {"--port", "4", "--served-model-name", "a\"b", "--served-model-name", "c",
-                            "--kv-cache-memory", "1G", "--api-key", "hush"},
+  Given given{.arguments = {"--port", "4", "--served-model-name", "a\"b", "--served-model-name",
+                            "c", "--kv-cache-memory", "1G", "--api-key", "hush"},
               .environment = {"SIXFOLD_HOST=0.0.0.0"}};
   const std::string printed = PrintConfig(Resolve(given)->options, "serve");
   EXPECT_THAT(printed, HasSubstr("# flag --port"));
@@ -204,7 +229,8 @@ TEST(PrintConfig, ReadsBackAsAConfigFileThatMeansTheSame) {
 TEST(PrintConfig, IsValidForEveryCommand) {
   for (const CommandInfo& command : CommandTable()) {
     const ArgumentShape shape = command.shape;
-    const auto resolved = Resolve({.command = command.id, .arguments = {"--print-config"}, .shape = shape});
+    const auto resolved =
+        Resolve({.command = command.id, .arguments = {"--print-config"}, .shape = shape});
     ASSERT_TRUE(resolved.ok()) << command.name << resolved.status().message();
     EXPECT_EQ(resolved->action, Action::kPrintConfig);
     const std::string printed = PrintConfig(resolved->options, command.name);
@@ -230,7 +256,8 @@ TEST(Nearest, CountsSwapsAsOneChange) {
   EXPECT_EQ(EditDistance("port", "prot"), 1);
   EXPECT_EQ(EditDistance("", "abc"), 3);
   EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
-  const std::vector<std::string> names = {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "output.weight"};
+  const std::vector<std::string> names = {"blk.0.attn_q.weight", "blk.0.attn_k.weight",
+                                          "output.weight"};
   EXPECT_THAT(NearestNames("blk.0.attn_p.weight", names, 1), ElementsAre("blk.0.attn_q.weight"));
   EXPECT_THAT(NearestNames("zzz", names, 3), IsEmpty());
 }

@@ -54,7 +54,8 @@ bool StdoutIsTerminal() { return ::isatty(STDOUT_FILENO) == 1; }
 Result<std::string> ReadStdin(size_t bytes_max) {
   std::string text;
   const int error = ReadAll(STDIN_FILENO, bytes_max, &text);
-  if (error == EFBIG) return InvalidArgument("stdin holds more than " + BytesText(static_cast<double>(bytes_max)));
+  if (error == EFBIG)
+    return InvalidArgument("stdin holds more than " + BytesText(static_cast<double>(bytes_max)));
   if (error != 0) return InvalidArgument(std::string("cannot read stdin: ") + std::strerror(error));
   return text;
 }
@@ -66,7 +67,8 @@ Result<std::string> ReadTextFile(const std::string& path, size_t bytes_max) {
   std::string text;
   const int error = ReadAll(fd, bytes_max, &text);
   ::close(fd);
-  if (error == EFBIG) return InvalidFile(path + ": larger than " + BytesText(static_cast<double>(bytes_max)));
+  if (error == EFBIG)
+    return InvalidFile(path + ": larger than " + BytesText(static_cast<double>(bytes_max)));
   if (error != 0) return InvalidFile(path + ": " + std::strerror(error));
   return text;
 }
@@ -103,7 +105,8 @@ void Progress::Update(double done, std::string_view note) {
   last_ = now;
   drawn_ = true;
   const double percent = std::clamp(done * 100, 0.0, 100.0);
-  WriteAll(STDERR_FILENO, fmt::format("\r\x1b[K{} {:3.0f} %{}{}", what_, percent, note.empty() ? "" : "  ", note));
+  WriteAll(STDERR_FILENO,
+           fmt::format("\r\x1b[K{} {:3.0f} %{}{}", what_, percent, note.empty() ? "" : "  ", note));
 }
 
 }  // namespace sixfold::apps

@@ -9,8 +9,8 @@
 
 namespace sixfold::apps {
 
-// All of `text` to stdout, at once. A reader that went away is kCancelled (nothing is wrong, nobody listens); other
-// failures, such as a full disk, are kInternal.
+// All of `text` to stdout, at once. A reader that went away is kCancelled (nothing is wrong, nobody
+// listens); other failures, such as a full disk, are kInternal.
 Status Print(std::string_view text);
 // A line on stderr; failures are ignored.
 void Remark(std::string_view line);
@@ -25,8 +25,8 @@ Result<std::string> ReadTextFile(const std::string& path, size_t bytes_max);
 std::string BytesText(double bytes);   // "98.4 MB"
 std::string CountText(int64_t count);  // "1,234,567"
 
-// A line "what  42 %" on stderr that rewrites itself. Only where stderr is a terminal and it is wanted; elsewhere
-// silent. Thread rule: one thread.
+// A line "what  42 %" on stderr that rewrites itself. Only where stderr is a terminal and it is
+// wanted; elsewhere silent. Thread rule: one thread.
 class Progress {
  public:
   enum class Mode : uint8_t { kShown, kQuiet };

@@ -1,8 +1,9 @@
 // sixfold perplexity: counted as llama.cpp's llama-perplexity counts it, so that figures compare.
 //
-// The text is tokenized once, specials in it not parsed, one trailing newline dropped. Windows of --context tokens do
-// not overlap, what is left over is dropped, K/V are empty at the start of each. Where the tokenizer adds BOS it takes
-// the place of a window's first token. Only predictions of the second half count.
+// The text is tokenized once, specials in it not parsed, one trailing newline dropped. Windows of
+// --context tokens do not overlap, what is left over is dropped, K/V are empty at the start of
+// each. Where the tokenizer adds BOS it takes the place of a window's first token. Only predictions
+// of the second half count.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,8 +56,9 @@ bool AddsBos(const Tokenizer& tokenizer) {
 Result<std::vector<TokenId>> TokenizeText(const Tokenizer& tokenizer, const std::string& path) {
   SF_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, kTextBytesMax));
   if (!text.empty() && text.back() == '\n') text.pop_back();
-  SF_ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
-                      tokenizer.Encode(ReplaceInvalidUtf8(text), AddSpecial::kNo, ParseSpecial::kNo));
+  SF_ASSIGN_OR_RETURN(
+      std::vector<TokenId> tokens,
+      tokenizer.Encode(ReplaceInvalidUtf8(text), AddSpecial::kNo, ParseSpecial::kNo));
   if (AddsBos(tokenizer)) tokens.insert(tokens.begin(), *tokenizer.bos_id());
   return tokens;
 }
@@ -67,8 +69,10 @@ Status ScoreWindow(Prefill& prefill, std::span<const TokenId> tokens, int64_t vo
   return prefill.Run(tokens, count / 2, [&](int64_t first, std::span<const float> logits) {
     const int64_t rows = static_cast<int64_t>(logits.size()) / vocab;
     for (int64_t row = 0; row < rows && first + row + 1 < count; ++row) {
-      const auto of_row = logits.subspan(static_cast<size_t>(row * vocab), static_cast<size_t>(vocab));
-      const double loss = NegativeLogProbability(of_row, tokens[static_cast<size_t>(first + row + 1)]);
+      const auto of_row =
+          logits.subspan(static_cast<size_t>(row * vocab), static_cast<size_t>(vocab));
+      const double loss =
+          NegativeLogProbability(of_row, tokens[static_cast<size_t>(first + row + 1)]);
       score->sum += loss;
       score->sum_squares += loss * loss;
       score->predictions += 1;
@@ -89,8 +93,9 @@ Status Report(const Options& options, const Score& score, int64_t windows, int64
                                          {"context", context}};
     return Print(json.dump() + "\n");
   }
-  return Print(fmt::format("perplexity {:.4f} ± {:.4f} over {} predictions in {} windows of {} tokens\n", value,
-                           score.StandardError(), CountText(score.predictions), windows, context));
+  return Print(
+      fmt::format("perplexity {:.4f} ± {:.4f} over {} predictions in {} windows of {} tokens\n",
+                  value, score.StandardError(), CountText(score.predictions), windows, context));
 }
 
 }  // namespace
@@ -100,27 +105,31 @@ Status RunPerplexity(const Options& options) {
   const int64_t context = options.Integer("context");
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
-  if (tokenizer == nullptr) return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
+  if (tokenizer == nullptr)
+    return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
   SF_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, TokenizeText(*tokenizer, text_path));
   const int64_t windows = static_cast<int64_t>(tokens.size()) / context;
   if (windows == 0) {
-    return InvalidArgument(
-        fmt::format("{} has {} tokens, too few for one window of {}; take a longer text or a smaller "
-                    "--context",
-                    text_path, tokens.size(), context));
+    return InvalidArgument(fmt::format(
+        "{} has {} tokens, too few for one window of {}; take a longer text or a smaller "
+        "--context",
+        text_path, tokens.size(), context));
   }
   SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
   const int64_t vocab = loaded.model->config().vocab;
-  SF_RETURN_IF_ERROR(CheckTokens({tokens.begin(), tokens.end()}, vocab, "the tokenizer does not fit the model"));
+  SF_RETURN_IF_ERROR(
+      CheckTokens({tokens.begin(), tokens.end()}, vocab, "the tokenizer does not fit the model"));
   const bool adds_bos = AddsBos(*tokenizer);
   const bool quiet = options.Flag("quiet");
   const int64_t chunk = std::min(options.Integer("max-num-batched-tokens"), context);
-  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Prefill> prefill, Prefill::Create(*loaded.model, context, chunk));
+  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Prefill> prefill,
+                      Prefill::Create(*loaded.model, context, chunk));
   Score score;
   {
     Progress progress("perplexity", quiet ? Progress::Mode::kQuiet : Progress::Mode::kShown);
     for (int64_t window = 0; window < windows; ++window) {
-      const std::span<TokenId> of_window(tokens.data() + window * context, static_cast<size_t>(context));
+      const std::span<TokenId> of_window(tokens.data() + window * context,
+                                         static_cast<size_t>(context));
       if (adds_bos) of_window.front() = *tokenizer->bos_id();
       SF_RETURN_IF_ERROR(ScoreWindow(*prefill, of_window, vocab, &score));
       progress.Update(static_cast<double>(window + 1) / static_cast<double>(windows),

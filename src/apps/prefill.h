@@ -1,4 +1,5 @@
-// A run of tokens through the model from an empty K/V memory, outside the engine: for `logits` and `perplexity`.
+// A run of tokens through the model from an empty K/V memory, outside the engine: for `logits` and
+// `perplexity`.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +20,12 @@ class Prefill {
   // Logits of positions [first_position, first_position + rows), row-major [rows][vocab].
   using OnLogits = std::function<Status(int64_t first_position, std::span<const float> logits)>;
 
-  // K/V memory for `tokens_max` tokens; kOutOfMemory when there is not enough. chunk: rows of one pass.
+  // K/V memory for `tokens_max` tokens; kOutOfMemory when there is not enough. chunk: rows of one
+  // pass.
   static Result<std::unique_ptr<Prefill>> Create(Model& model, int64_t tokens_max, int64_t chunk);
 
-  // Tokens are in the vocabulary and at most tokens_max. Hands over the logits from position `logits_from` on, in
-  // order; ends early when on_logits fails.
+  // Tokens are in the vocabulary and at most tokens_max. Hands over the logits from position
+  // `logits_from` on, in order; ends early when on_logits fails.
   Status Run(std::span<const TokenId> tokens, int64_t logits_from, const OnLogits& on_logits);
 
  private:

@@ -31,12 +31,15 @@ struct RenderInput {
   ChatTemplateOptions options;
 };
 
-// Takes an object's known members out of `variables` into the options; what is left are variables of the template.
+// Takes an object's known members out of `variables` into the options; what is left are variables
+// of the template.
 Status ReadVariables(const std::string& path, ordered_json variables, RenderInput* input) {
-  if (!variables.contains("messages")) return InvalidFile(path + ": the object has no \"messages\"");
+  if (!variables.contains("messages"))
+    return InvalidFile(path + ": the object has no \"messages\"");
   input->messages = variables["messages"];
   variables.erase("messages");
-  if (variables.contains("add_generation_prompt") && variables["add_generation_prompt"].is_boolean()) {
+  if (variables.contains("add_generation_prompt") &&
+      variables["add_generation_prompt"].is_boolean()) {
     input->options.add_generation_prompt = variables["add_generation_prompt"].get<bool>();
     variables.erase("add_generation_prompt");
   }
@@ -45,7 +48,8 @@ Status ReadVariables(const std::string& path, ordered_json variables, RenderInpu
     variables.erase("tools");
   }
   if (variables.contains("documents")) {
-    if (!variables["documents"].is_null()) input->options.documents_json = Dump(variables["documents"]);
+    if (!variables["documents"].is_null())
+      input->options.documents_json = Dump(variables["documents"]);
     variables.erase("documents");
   }
   if (!variables.empty()) input->options.kwargs_json = Dump(variables);
@@ -67,7 +71,8 @@ Status RunRender(const Options& options) {
   } else {
     input.messages = std::move(given);
   }
-  if (!input.messages.is_array()) return InvalidFile(messages_path + ": expected a list of messages");
+  if (!input.messages.is_array())
+    return InvalidFile(messages_path + ": expected a list of messages");
   if (options.IsGiven("add-generation-prompt"))
     input.options.add_generation_prompt = options.Flag("add-generation-prompt");
   if (!options.Text("tools").empty()) {
@@ -75,12 +80,15 @@ Status RunRender(const Options& options) {
     if (!tools.is_array()) return InvalidFile(options.Text("tools") + ": expected a list of tools");
     input.options.tools_json = Dump(tools);
   }
-  if (!options.Text("chat-template-kwargs").empty()) input.options.kwargs_json = options.Text("chat-template-kwargs");
+  if (!options.Text("chat-template-kwargs").empty())
+    input.options.kwargs_json = options.Text("chat-template-kwargs");
   SF_ASSIGN_OR_RETURN(const std::optional<std::string> override_source, ChatTemplateFrom(options));
   const std::string* source = SelectChatTemplate(*tokenizer, !input.options.tools_json.empty());
   if (override_source) source = &*override_source;
-  if (source == nullptr) return InvalidFile(path + ": has no chat template; give one with --chat-template FILE");
-  SF_ASSIGN_OR_RETURN(const std::string text, RenderChatTemplate(*source, Dump(input.messages), input.options));
+  if (source == nullptr)
+    return InvalidFile(path + ": has no chat template; give one with --chat-template FILE");
+  SF_ASSIGN_OR_RETURN(const std::string text,
+                      RenderChatTemplate(*source, Dump(input.messages), input.options));
   if (options.Flag("json")) return Print(Dump(ordered_json{{"text", text}}) + "\n");
   return Print(StdoutIsTerminal() ? text + "\n" : text);
 }

@@ -25,7 +25,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kPromptBytesMax = size_t{16} << 20;
 
-// One line of stdin without its end, nullopt at the end of input. `rest` keeps what was read beyond the line.
+// One line of stdin without its end, nullopt at the end of input. `rest` keeps what was read beyond
+// the line.
 std::optional<std::string> ReadLine(InterruptWatch& interrupts, std::string* rest) {
   bool warned = false;
   while (true) {
@@ -73,7 +74,8 @@ class Chat {
   void StartOver() {
     messages_ = ordered_json::array();
     const std::string& system = options_.Text("system-prompt");
-    if (!system.empty()) messages_.push_back({{"role", "system"}, {"content", ReplaceInvalidUtf8(system)}});
+    if (!system.empty())
+      messages_.push_back({{"role", "system"}, {"content", ReplaceInvalidUtf8(system)}});
   }
 
   // Streams the answer to stdout. A failure of the request leaves the chat as it was.
@@ -87,19 +89,22 @@ class Chat {
  private:
   Result<std::vector<TokenId>> Prompt() const {
     if (source_.empty()) {
-      return tokenizer_.Encode(messages_.back()["content"].get_ref<const std::string&>(), AddSpecial::kYes);
+      return tokenizer_.Encode(messages_.back()["content"].get_ref<const std::string&>(),
+                               AddSpecial::kYes);
     }
     ChatTemplateOptions render{.add_generation_prompt = true,
                                .kwargs_json = options_.Text("chat-template-kwargs"),
                                .special_tokens = tokenizer_.special_tokens()};
-    SF_ASSIGN_OR_RETURN(const std::string rendered, RenderChatTemplate(source_, messages_.dump(), render));
+    SF_ASSIGN_OR_RETURN(const std::string rendered,
+                        RenderChatTemplate(source_, messages_.dump(), render));
     return tokenizer_.Encode(rendered, AddSpecial::kNo);
   }
 
   Status Answer() {
     SF_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, Prompt());
     if (prompt.empty()) return InvalidArgument("the prompt is empty");
-    SF_RETURN_IF_ERROR(CheckTokens({prompt.begin(), prompt.end()}, engine_.model().config().vocab, "the prompt"));
+    SF_RETURN_IF_ERROR(
+        CheckTokens({prompt.begin(), prompt.end()}, engine_.model().config().vocab, "the prompt"));
     AnswerText answer(&tokenizer_, options_.Texts("stop"), sampling_);
     const Clock::time_point start = Clock::now();
     std::optional<Clock::time_point> first;
@@ -110,11 +115,13 @@ class Chat {
       const std::string added = answer.Add(delta);
       if (!added.empty() && printed.ok()) printed = Print(added);
       interrupted = interrupted || interrupts_.Take();
-      return interrupted || answer.stopped() || !printed.ok() ? AfterDelta::kEndChoice : AfterDelta::kContinue;
+      return interrupted || answer.stopped() || !printed.ok() ? AfterDelta::kEndChoice
+                                                              : AfterDelta::kContinue;
     };
     Request request{.prompt = std::move(prompt), .sampling = sampling_};
     const size_t prompt_tokens = request.prompt.size();
-    SF_ASSIGN_OR_RETURN(const GenerateOutput output, Generate(engine_, std::move(request), on_delta));
+    SF_ASSIGN_OR_RETURN(const GenerateOutput output,
+                        Generate(engine_, std::move(request), on_delta));
     SF_RETURN_IF_ERROR(printed);
     SF_RETURN_IF_ERROR(Print("\n"));
     messages_.push_back({{"role", "assistant"}, {"content", answer.text()}});
@@ -128,13 +135,15 @@ class Chat {
     return OkStatus();
   }
 
-  static void ShowSpeed(size_t prompt_tokens, size_t tokens, std::chrono::duration<double> until_first,
+  static void ShowSpeed(size_t prompt_tokens, size_t tokens,
+                        std::chrono::duration<double> until_first,
                         std::chrono::duration<double> after, std::string_view ending) {
     const bool colour = ::isatty(STDERR_FILENO) == 1;
-    const double rate = tokens > 1 && after.count() > 0 ? static_cast<double>(tokens - 1) / after.count() : 0;
+    const double rate =
+        tokens > 1 && after.count() > 0 ? static_cast<double>(tokens - 1) / after.count() : 0;
     Remark(fmt::format("{}({} tokens in, {} out{}; first after {:.0f} ms, then {:.1f} tokens/s){}",
-                       colour ? "\x1b[2m" : "", prompt_tokens, tokens, ending, until_first.count() * 1000, rate,
-                       colour ? "\x1b[0m" : ""));
+                       colour ? "\x1b[2m" : "", prompt_tokens, tokens, ending,
+                       until_first.count() * 1000, rate, colour ? "\x1b[0m" : ""));
   }
 
   const Options& options_;
@@ -184,7 +193,8 @@ Result<std::optional<std::string>> SinglePrompt(const Options& options) {
   if (StdinIsTerminal()) return std::optional<std::string>();
   SF_ASSIGN_OR_RETURN(std::string piped, ReadStdin(kPromptBytesMax));
   while (!piped.empty() && (piped.back() == '\n' || piped.back() == '\r')) piped.pop_back();
-  if (piped.empty()) return InvalidArgument("no prompt: stdin is empty and no terminal; give PROMPT or --prompt");
+  if (piped.empty())
+    return InvalidArgument("no prompt: stdin is empty and no terminal; give PROMPT or --prompt");
   return std::optional<std::string>(std::move(piped));
 }
 
@@ -194,15 +204,17 @@ Status RunChat(const Options& options) {
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
   SF_ASSIGN_OR_RETURN(const std::optional<std::string> prompt, SinglePrompt(options));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
-  if (tokenizer == nullptr) return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
+  if (tokenizer == nullptr)
+    return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
   InterruptWatch interrupts;  // before the model's threads, which inherit what is blocked
   const auto end_if_interrupted = [&] {
     if (interrupts.Take()) std::_Exit(1);  // nothing is to be saved
   };
   SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get(), end_if_interrupted));
   const ModelConfig& config = loaded.model->config();
-  SF_ASSIGN_OR_RETURN(SamplingParams sampling,
-                      SamplingFrom(options, loaded.generation, std::max<int64_t>(config.max_positions, 1)));
+  SF_ASSIGN_OR_RETURN(
+      SamplingParams sampling,
+      SamplingFrom(options, loaded.generation, std::max<int64_t>(config.max_positions, 1)));
   SF_RETURN_IF_ERROR(ValidateSampling(sampling, config.vocab));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                       Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));

@@ -24,10 +24,12 @@ Status AddBias(const std::string& text, std::map<TokenId, double>* biases) {
   double bias = 0;
   const char* const end = text.data() + text.size();
   const auto [after_id, id_error] = std::from_chars(text.data(), end, id);
-  const char* number = after_id != end && (*after_id == '=' || *after_id == '+') ? after_id + 1 : after_id;
+  const char* number =
+      after_id != end && (*after_id == '=' || *after_id == '+') ? after_id + 1 : after_id;
   const auto [after, error] = std::from_chars(number, end, bias);
   const bool split = number != after_id || (after_id != end && *after_id == '-');
-  if (id_error != std::errc() || error != std::errc() || after != end || !split || !std::isfinite(bias)) {
+  if (id_error != std::errc() || error != std::errc() || after != end || !split ||
+      !std::isfinite(bias)) {
     return InvalidArgument("--logit-bias: expected ID=X such as 42=-100, got '" + text + "'");
   }
   (*biases)[id] = bias;
@@ -58,27 +60,32 @@ Result<SamplingParams> SamplingFrom(const Options& options, const GenerationDefa
                                     int64_t max_tokens_auto) {
   const bool greedy_by_default = options.command() == CommandId::kGenerate;
   SamplingParams out;
-  out.temperature = greedy_by_default ? options.MaybeReal("temperature").value_or(0.0)
-                                      : Real(options, "temperature", defaults.temperature, kChatTemperature);
+  out.temperature = greedy_by_default
+                        ? options.MaybeReal("temperature").value_or(0.0)
+                        : Real(options, "temperature", defaults.temperature, kChatTemperature);
   out.top_p = Real(options, "top-p", defaults.top_p, 1.0);
   out.min_p = Real(options, "min-p", defaults.min_p, 0.0);
   out.top_k = options.MaybeInteger("top-k").value_or(std::max<int64_t>(defaults.top_k, 0));
   out.repetition_penalty = Real(options, "repetition-penalty", defaults.repetition_penalty, 1.0);
   out.presence_penalty = options.MaybeReal("presence-penalty").value_or(0.0);
   out.frequency_penalty = options.MaybeReal("frequency-penalty").value_or(0.0);
-  // Drawn here and not by the engine, so that the seed that is reported can be given back as --seed.
+  // Drawn here and not by the engine, so that the seed that is reported can be given back as
+  // --seed.
   out.seed = static_cast<uint64_t>(options.MaybeInteger("seed").value_or(DrawSeed()));
   out.n = static_cast<int>(options.Integer("n"));
   out.max_tokens = options.MaybeInteger("max-tokens").value_or(max_tokens_auto);
   out.min_tokens = options.Integer("min-tokens");
   out.ignore_eos = options.Flag("ignore-eos");
-  for (const int64_t id : options.Integers("stop-token-ids")) out.stop_token_ids.push_back(static_cast<TokenId>(id));
+  for (const int64_t id : options.Integers("stop-token-ids"))
+    out.stop_token_ids.push_back(static_cast<TokenId>(id));
   out.logprobs = static_cast<int>(options.Integer("logprobs"));
-  for (const std::string& bias : options.Texts("logit-bias")) SF_RETURN_IF_ERROR(AddBias(bias, &out.logit_bias));
+  for (const std::string& bias : options.Texts("logit-bias"))
+    SF_RETURN_IF_ERROR(AddBias(bias, &out.logit_bias));
   return out;
 }
 
-AnswerText::AnswerText(const Tokenizer* tokenizer, const std::vector<std::string>& stop, const SamplingParams& sampling)
+AnswerText::AnswerText(const Tokenizer* tokenizer, const std::vector<std::string>& stop,
+                       const SamplingParams& sampling)
     : min_tokens_(sampling.min_tokens) {
   if (tokenizer != nullptr) decoder_.emplace(tokenizer, StreamOptions{.stop = stop});
 }
@@ -90,9 +97,10 @@ std::string AnswerText::Add(const Delta& delta) {
     tokens_.push_back(token);
     const bool counts = static_cast<int64_t>(tokens_.size()) >= min_tokens_;
     // A token that ended the answer is no part of its text, special or not.
-    const bool ends =
-        delta.finish == FinishReason::kStop && delta.stop_token == token.token && &token == &delta.tokens.back();
-    if (decoder_ && !ends) decoder_->Append(token.token, &added, counts ? StopCheck::kYes : StopCheck::kNo);
+    const bool ends = delta.finish == FinishReason::kStop && delta.stop_token == token.token &&
+                      &token == &delta.tokens.back();
+    if (decoder_ && !ends)
+      decoder_->Append(token.token, &added, counts ? StopCheck::kYes : StopCheck::kNo);
   }
   if (decoder_ && (delta.finish || stopped())) decoder_->Finish(&added);
   text_ += added;

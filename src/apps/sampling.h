@@ -17,8 +17,8 @@ namespace sixfold::apps {
 
 EngineOptions EngineOptionsFrom(const Options& options);
 
-// Sampling of `run` and `generate`. What is not given comes from the model's defaults where the command says so
-// (generate: temperature 0). max_tokens_auto: what --max-tokens auto stands for.
+// Sampling of `run` and `generate`. What is not given comes from the model's defaults where the
+// command says so (generate: temperature 0). max_tokens_auto: what --max-tokens auto stands for.
 Result<SamplingParams> SamplingFrom(const Options& options, const GenerationDefaults& defaults,
                                     int64_t max_tokens_auto);
 
@@ -26,7 +26,8 @@ Result<SamplingParams> SamplingFrom(const Options& options, const GenerationDefa
 class AnswerText {
  public:
   // tokenizer: may be null; must outlive this.
-  AnswerText(const Tokenizer* tokenizer, const std::vector<std::string>& stop, const SamplingParams& sampling);
+  AnswerText(const Tokenizer* tokenizer, const std::vector<std::string>& stop,
+             const SamplingParams& sampling);
 
   // Text that the tokens of a delta add; after the last delta, what was held back as well.
   std::string Add(const Delta& delta);

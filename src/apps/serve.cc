@@ -49,9 +49,11 @@ std::string Greeting(const std::string& url, const std::string& model, bool chat
     body["prompt"] = "Once upon a time";
   body["max_tokens"] = 64;
   return fmt::format(
-      "Serving {} at {}/v1: up to {} tokens a request, {} requests at a time. Ctrl-C ends it. Try:\n\n"
+      "Serving {} at {}/v1: up to {} tokens a request, {} requests at a time. Ctrl-C ends it. "
+      "Try:\n\n"
       "  curl {}/v1/{} -H 'Content-Type: application/json'{} \\\n    -d {}\n\n",
-      model, url, engine.max_model_len, engine.max_num_seqs, url, chat ? "chat/completions" : "completions",
+      model, url, engine.max_model_len, engine.max_num_seqs, url,
+      chat ? "chat/completions" : "completions",
       with_key ? " -H \"Authorization: Bearer $SIXFOLD_API_KEY\"" : "", Quoted(body.dump()));
 }
 
@@ -60,14 +62,17 @@ std::string Greeting(const std::string& url, const std::string& model, bool chat
 Status RunServe(const Options& options) {
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
   // Said before a model is loaded for nothing; the server finds out for certain.
-  SF_RETURN_IF_ERROR(CheckPort(options.Text("host"), static_cast<uint16_t>(options.Integer("port"))));
+  SF_RETURN_IF_ERROR(
+      CheckPort(options.Text("host"), static_cast<uint16_t>(options.Integer("port"))));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
-  if (tokenizer == nullptr) return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
+  if (tokenizer == nullptr)
+    return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
   SF_ASSIGN_OR_RETURN(const std::optional<std::string> given_template, ChatTemplateFrom(options));
   SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
   if (tokenizer->vocab_size() > loaded.model->config().vocab) {
-    Remark(fmt::format("(the tokenizer knows {} tokens, the model {}; prompts with others are refused)",
-                       tokenizer->vocab_size(), loaded.model->config().vocab));
+    Remark(fmt::format(
+        "(the tokenizer knows {} tokens, the model {}; prompts with others are refused)",
+        tokenizer->vocab_size(), loaded.model->config().vocab));
   }
   gateway::ServerOptions server_options = ServerOptionsFrom(options, loaded);
   const std::string name = server_options.served_model_names.front();
@@ -78,7 +83,8 @@ Status RunServe(const Options& options) {
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<gateway::Server> server,
                       gateway::Server::Start(std::move(server_options), backend, codec));
   const bool chat = given_template.has_value() || !tokenizer->chat_templates().empty();
-  const std::string greeting = Greeting(server->url(), name, chat, !options.Text("api-key").empty(), engine->options());
+  const std::string greeting =
+      Greeting(server->url(), name, chat, !options.Text("api-key").empty(), engine->options());
   // A closed stdout is no reason to stop serving.
   [[maybe_unused]] const Status printed = Print(greeting);
   server->Wait();

@@ -33,7 +33,8 @@ std::string Header(const std::string& tensor, std::span<const int64_t> shape, ui
 
 }  // namespace
 
-Result<std::unique_ptr<TensorOutput>> TensorOutput::Create(const std::string& path, const std::string& tensor,
+Result<std::unique_ptr<TensorOutput>> TensorOutput::Create(const std::string& path,
+                                                           const std::string& tensor,
                                                            std::span<const int64_t> shape) {
   uint64_t values = 1;
   for (const int64_t dimension : shape) values *= static_cast<uint64_t>(dimension);
@@ -44,7 +45,8 @@ Result<std::unique_ptr<TensorOutput>> TensorOutput::Create(const std::string& pa
   const bool straight = ::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode);
   if (!straight) output->temporary_ = path + ".part" + std::to_string(::getpid());
   const std::string& target = straight ? path : output->temporary_;
-  output->fd_ = ::open(target.c_str(), O_WRONLY | O_CLOEXEC | (straight ? 0 : O_CREAT | O_TRUNC), 0666);
+  output->fd_ =
+      ::open(target.c_str(), O_WRONLY | O_CLOEXEC | (straight ? 0 : O_CREAT | O_TRUNC), 0666);
   if (output->fd_ < 0) {
     output->temporary_.clear();
     return InvalidArgument("cannot write " + path + ": " + std::strerror(errno));
@@ -82,7 +84,8 @@ Status TensorOutput::Write(const void* data, size_t bytes) {
   while (bytes > 0) {
     const ssize_t written = ::write(fd_, at, bytes);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EPIPE) return {StatusCode::kCancelled, path_ + ": the reader went away"};
+    if (written < 0 && errno == EPIPE)
+      return {StatusCode::kCancelled, path_ + ": the reader went away"};
     if (written < 0) return Internal("cannot write " + path_ + ": " + std::strerror(errno));
     at += written;
     bytes -= static_cast<size_t>(written);

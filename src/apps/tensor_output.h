@@ -1,4 +1,5 @@
-// A safetensors file with one f32 tensor, written as its rows come, so that it may be larger than memory.
+// A safetensors file with one f32 tensor, written as its rows come, so that it may be larger than
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,13 @@
 
 namespace sixfold::apps {
 
-// The file appears under its name complete or not at all: written beside it and renamed. A target that is no regular
-// file (/dev/stdout, a pipe) is written straight. Thread rule: one thread.
+// The file appears under its name complete or not at all: written beside it and renamed. A target
+// that is no regular file (/dev/stdout, a pipe) is written straight. Thread rule: one thread.
 class TensorOutput {
  public:
   // kInvalidArgument when the file cannot be created; the message names it.
-  static Result<std::unique_ptr<TensorOutput>> Create(const std::string& path, const std::string& tensor,
+  static Result<std::unique_ptr<TensorOutput>> Create(const std::string& path,
+                                                      const std::string& tensor,
                                                       std::span<const int64_t> shape);
   ~TensorOutput();  // takes away what Commit did not finish
   TensorOutput(const TensorOutput&) = delete;

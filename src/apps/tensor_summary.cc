@@ -40,8 +40,9 @@ std::string FoldNumbers(std::string_view name) {
   while (begin <= name.size()) {
     const size_t end = std::min(name.find('.', begin), name.size());
     const std::string_view part = name.substr(begin, end - begin);
-    const bool number =
-        !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+    const bool number = !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) {
+      return std::isdigit(c) != 0;
+    });
     if (begin > 0) folded += '.';
     folded += number ? "*" : part;
     begin = end + 1;
@@ -73,13 +74,15 @@ TensorSummary Summarise(std::span<const TensorInfo> tensors) {
   return summary;
 }
 
-std::vector<TensorPattern> FoldLayers(std::span<const TensorInfo> tensors, size_t patterns_max, int64_t* left_out) {
+std::vector<TensorPattern> FoldLayers(std::span<const TensorInfo> tensors, size_t patterns_max,
+                                      int64_t* left_out) {
   std::vector<TensorPattern> patterns;
   std::unordered_map<std::string, size_t> index;
   *left_out = 0;
   for (const TensorInfo& tensor : tensors) {
     const std::string name = FoldNumbers(tensor.name);
-    const std::string key = name + " " + DescribeTensor({.name = "", .dtype = tensor.dtype, .shape = tensor.shape});
+    const std::string key =
+        name + " " + DescribeTensor({.name = "", .dtype = tensor.dtype, .shape = tensor.shape});
     const auto found = index.find(key);
     if (found != index.end()) {
       patterns[found->second].count += 1;

@@ -1,4 +1,5 @@
-// Tensors of a file, counted by what they are for and by type, and listed with their layers folded together.
+// Tensors of a file, counted by what they are for and by type, and listed with their layers folded
+// together.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace sixfold::apps {
 
-// "embedding", "output head", "attention", "ffn", "experts", "router", "norm" or "other", by the names that Hugging
-// Face and GGUF use.
+// "embedding", "output head", "attention", "ffn", "experts", "router", "norm" or "other", by the
+// names that Hugging Face and GGUF use.
 std::string_view KindOf(std::string_view tensor_name);
 
 struct Tally {
@@ -29,14 +30,17 @@ struct TensorSummary {
 };
 TensorSummary Summarise(std::span<const TensorInfo> tensors);
 
-// Tensors whose names differ in numbers only and that agree in type and shape: "blk.*.attn_q.weight", 30 of them.
+// Tensors whose names differ in numbers only and that agree in type and shape:
+// "blk.*.attn_q.weight", 30 of them.
 struct TensorPattern {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   int64_t count = 0;
 };
-// In order of first appearance; at most `patterns_max`, of the rest only the number is counted in `left_out`.
-std::vector<TensorPattern> FoldLayers(std::span<const TensorInfo> tensors, size_t patterns_max, int64_t* left_out);
+// In order of first appearance; at most `patterns_max`, of the rest only the number is counted in
+// `left_out`.
+std::vector<TensorPattern> FoldLayers(std::span<const TensorInfo> tensors, size_t patterns_max,
+                                      int64_t* left_out);
 
 }  // namespace sixfold::apps

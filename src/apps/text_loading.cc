@@ -53,9 +53,11 @@ Status ReadTexts(const GgufMetadata& metadata, const char* key, std::vector<std:
 }
 
 Status ReadLists(const GgufMetadata& metadata, GgufVocab* vocab) {
-  for (const char* key : {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.scores"}) {
+  for (const char* key :
+       {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.scores"}) {
     if (metadata.Count(key) > kTokensMax) {
-      return InvalidFile(fmt::format("{}: {} entries, at most {} were expected", key, metadata.Count(key), kTokensMax));
+      return InvalidFile(fmt::format("{}: {} entries, at most {} were expected", key,
+                                     metadata.Count(key), kTokensMax));
     }
   }
   if (metadata.Count("tokenizer.ggml.merges") > 2 * kTokensMax) {
@@ -65,14 +67,16 @@ Status ReadLists(const GgufMetadata& metadata, GgufVocab* vocab) {
   SF_RETURN_IF_ERROR(ReadTexts(metadata, "tokenizer.ggml.tokens", &vocab->tokens));
   SF_RETURN_IF_ERROR(ReadTexts(metadata, "tokenizer.ggml.merges", &vocab->merges));
   if (metadata.Has("tokenizer.ggml.token_type")) {
-    SF_ASSIGN_OR_RETURN(const std::vector<int64_t> types, metadata.GetI64s("tokenizer.ggml.token_type"));
+    SF_ASSIGN_OR_RETURN(const std::vector<int64_t> types,
+                        metadata.GetI64s("tokenizer.ggml.token_type"));
     for (const int64_t type : types) vocab->token_types.push_back(static_cast<int32_t>(type));
   }
   if (metadata.Has("tokenizer.ggml.scores")) {
     SF_ASSIGN_OR_RETURN(vocab->scores, metadata.GetF32s("tokenizer.ggml.scores"));
   }
   if (metadata.Has("tokenizer.ggml.precompiled_charsmap")) {
-    SF_ASSIGN_OR_RETURN(const std::vector<int64_t> bytes, metadata.GetI64s("tokenizer.ggml.precompiled_charsmap"));
+    SF_ASSIGN_OR_RETURN(const std::vector<int64_t> bytes,
+                        metadata.GetI64s("tokenizer.ggml.precompiled_charsmap"));
     for (const int64_t byte : bytes) vocab->precompiled_charsmap += static_cast<char>(byte);
   }
   return OkStatus();
@@ -106,8 +110,10 @@ Result<std::optional<GgufVocab>> ReadGgufVocab(const GgufMetadata& metadata) {
   SF_RETURN_IF_ERROR(ReadId(metadata, "tokenizer.ggml.padding_token_id", &vocab.pad_id));
   SF_RETURN_IF_ERROR(ReadFlag(metadata, "tokenizer.ggml.add_bos_token", &vocab.add_bos));
   SF_RETURN_IF_ERROR(ReadFlag(metadata, "tokenizer.ggml.add_eos_token", &vocab.add_eos));
-  SF_RETURN_IF_ERROR(ReadFlag(metadata, "tokenizer.ggml.add_space_prefix", &vocab.add_space_prefix));
-  SF_RETURN_IF_ERROR(ReadFlag(metadata, "tokenizer.ggml.remove_extra_whitespaces", &vocab.remove_extra_whitespaces));
+  SF_RETURN_IF_ERROR(
+      ReadFlag(metadata, "tokenizer.ggml.add_space_prefix", &vocab.add_space_prefix));
+  SF_RETURN_IF_ERROR(ReadFlag(metadata, "tokenizer.ggml.remove_extra_whitespaces",
+                              &vocab.remove_extra_whitespaces));
   SF_RETURN_IF_ERROR(ReadTemplates(metadata, &vocab));
   return std::optional<GgufVocab>(std::move(vocab));
 }
@@ -141,12 +147,14 @@ Result<std::unique_ptr<Tokenizer>> FindTokenizer(const std::string& path) {
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
   SF_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, FindTokenizer(path));
   if (tokenizer == nullptr) {
-    return InvalidFile(path + ": holds no tokenizer (a folder needs tokenizer.json, a .gguf its vocabulary)");
+    return InvalidFile(
+        path + ": holds no tokenizer (a folder needs tokenizer.json, a .gguf its vocabulary)");
   }
   return tokenizer;
 }
 
-Result<std::unique_ptr<Tokenizer>> TokenizerFor(const Options& options, const std::string& model_path) {
+Result<std::unique_ptr<Tokenizer>> TokenizerFor(const Options& options,
+                                                const std::string& model_path) {
   const std::string& named = options.Text("tokenizer");
   if (named != "auto" && !named.empty()) return LoadTokenizer(named);
   return FindTokenizer(model_path);
@@ -156,12 +164,14 @@ Result<std::optional<std::string>> ChatTemplateFrom(const Options& options) {
   const std::string& given = options.Text("chat-template");
   if (given == "auto" || given.empty()) return std::optional<std::string>();
   std::string source = given;
-  const bool is_source = given.find("{{") != std::string::npos || given.find("{%") != std::string::npos;
+  const bool is_source =
+      given.find("{{") != std::string::npos || given.find("{%") != std::string::npos;
   if (!is_source) {
     SF_ASSIGN_OR_RETURN(source, ReadTextFile(given, kTemplateBytesMax));
   }
   const Status valid = CheckChatTemplate(source);
-  if (!valid.ok()) return valid.WithContext(is_source ? options.Get("chat-template").origin.name : given);
+  if (!valid.ok())
+    return valid.WithContext(is_source ? options.Get("chat-template").origin.name : given);
   return std::optional<std::string>(std::move(source));
 }
 

@@ -1,4 +1,5 @@
-// Tokenizers and chat templates for commands: from a Hugging Face folder or out of a GGUF file's metadata.
+// Tokenizers and chat templates for commands: from a Hugging Face folder or out of a GGUF file's
+// metadata.
 #pragma once
 
 #include <memory>
@@ -15,15 +16,18 @@ class GgufMetadata;
 
 namespace sixfold::apps {
 
-// The vocabulary in a GGUF file's metadata, nullopt when it holds none. kInvalidFile names the key that is wrong.
+// The vocabulary in a GGUF file's metadata, nullopt when it holds none. kInvalidFile names the key
+// that is wrong.
 Result<std::optional<GgufVocab>> ReadGgufVocab(const GgufMetadata& metadata);
 
-// `path`: a folder with tokenizer.json, that file, or a .gguf. Null when there is no tokenizer at the path.
+// `path`: a folder with tokenizer.json, that file, or a .gguf. Null when there is no tokenizer at
+// the path.
 Result<std::unique_ptr<Tokenizer>> FindTokenizer(const std::string& path);
 // The same, kInvalidFile when there is none.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path);
 // Where --tokenizer points, else the model's own; null when that has none.
-Result<std::unique_ptr<Tokenizer>> TokenizerFor(const Options& options, const std::string& model_path);
+Result<std::unique_ptr<Tokenizer>> TokenizerFor(const Options& options,
+                                                const std::string& model_path);
 
 // The source that --chat-template names (a file, or the template itself), nullopt for auto.
 Result<std::optional<std::string>> ChatTemplateFrom(const Options& options);

@@ -18,10 +18,13 @@ constexpr size_t kStdinBytesMax = size_t{256} << 20;
 
 Status BadInput(const std::string& what) { return InvalidFile("stdin: " + what); }
 
-std::string Dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string Dump(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 // Calls `answer` with each line that is not blank and prints what it gives, a line each.
-Status ForEachLine(std::string_view text, const std::function<Result<std::string>(const std::string&)>& answer) {
+Status ForEachLine(std::string_view text,
+                   const std::function<Result<std::string>(const std::string&)>& answer) {
   std::string out;
   int64_t number = 0;
   while (!text.empty()) {
@@ -80,7 +83,8 @@ Result<std::vector<TokenId>> IdsFromText(const std::string& text) {
     TokenId id = 0;
     const auto [next, error] = std::from_chars(at, end, id);
     if (error != std::errc() || id < 0) {
-      return BadInput("'" + ReplaceInvalidUtf8(text.substr(static_cast<size_t>(at - text.data()), 20)) +
+      return BadInput("'" +
+                      ReplaceInvalidUtf8(text.substr(static_cast<size_t>(at - text.data()), 20)) +
                       "' is no token id");
     }
     ids.push_back(id);
@@ -90,7 +94,8 @@ Result<std::vector<TokenId>> IdsFromText(const std::string& text) {
 }
 
 Status CheckForm(const Options& options) {
-  if (options.Flag("json") && options.Flag("jsonl")) return InvalidArgument("--json and --jsonl exclude each other");
+  if (options.Flag("json") && options.Flag("jsonl"))
+    return InvalidArgument("--json and --jsonl exclude each other");
   if (StdinIsTerminal()) Remark("(reading stdin, Ctrl-D ends)");
   return OkStatus();
 }
@@ -107,11 +112,13 @@ Status RunTokenize(const Options& options) {
     return ForEachLine(input, [&](const std::string& line) -> Result<std::string> {
       const json value = json::parse(ReplaceInvalidUtf8(line), nullptr, false);
       if (!value.is_string()) return BadInput("expected one JSON string");
-      SF_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, tokenizer->Encode(value.get_ref<const std::string&>(), add));
+      SF_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                          tokenizer->Encode(value.get_ref<const std::string&>(), add));
       return IdsJson(ids);
     });
   }
-  SF_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, tokenizer->Encode(ReplaceInvalidUtf8(input), add));
+  SF_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                      tokenizer->Encode(ReplaceInvalidUtf8(input), add));
   if (options.Flag("json")) return Print(IdsJson(ids) + "\n");
   std::string out;
   for (const TokenId id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
