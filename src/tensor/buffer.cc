@@ -41,7 +41,7 @@ Result<Buffer> Buffer::Allocate(size_t bytes, const char* purpose) {
   }
   const bool huge = bytes >= kHugePage;
   const size_t unit = huge ? kHugePage : 4096;
-  const size_t mapped = (bytes + unit - 1) / unit * unit;
+  const size_t mapped = (bytes + kSlackBytes + unit - 1) / unit * unit;
   // Over-map by one unit and trim, so that the start lies on a huge page.
   const size_t reserve = huge ? mapped + kHugePage : mapped;
   void* p = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -10,9 +10,13 @@
 
 namespace sixfold {
 
-// Movable owner of zero-filled bytes. Thread rule: none of its own; contents follow the owner's rule.
+// Movable owner of zero-filled bytes. kSlackBytes readable bytes follow the last one, so that a vector load may begin at any
+// element: without them a load past the last panel of packed weights ends at an unmapped page.
+// Thread rule: none of its own; contents follow the owner's rule.
 class Buffer {
  public:
+  static constexpr size_t kSlackBytes = 64;
+
   Buffer() = default;
   // kOutOfMemory when the machine does not give `bytes`; the message names what the memory was for.
   static Result<Buffer> Allocate(size_t bytes, const char* purpose);

@@ -35,6 +35,14 @@ TEST(MatrixView, SlicesKeepTheOriginOfTheirScales) {
   EXPECT_EQ(cut.scales.col_origin, 64);
 }
 
+TEST(Buffer, MayBeReadPastItsEndByAVector) {
+  for (const size_t bytes : {size_t{4096}, size_t{4096} * 3, size_t{2} << 20}) {
+    auto buffer = Buffer::Allocate(bytes, "test");
+    ASSERT_TRUE(buffer.ok());
+    for (size_t i = 0; i < Buffer::kSlackBytes; ++i) EXPECT_EQ(buffer->data()[bytes + i], std::byte{0});
+  }
+}
+
 TEST(Buffer, IsZeroFilledAlignedAndRefusesWhatTheMachineLacks) {
   auto small = Buffer::Allocate(100, "test");
   ASSERT_TRUE(small.ok());
