@@ -13,6 +13,7 @@
 #include "apps/text_loading.h"
 #include "text/chat_template.h"
 #include "text/utf8.h"
+#include "model/model.h"
 #include "weights/weight_store.h"
 
 namespace sixfold::apps {
@@ -130,12 +131,20 @@ ordered_json TalliesJson(const std::map<std::string, Tally>& tallies) {
   return json;
 }
 
+// As a run with default settings would report it; of a file that is no model, the weights' own.
+std::string FingerprintText(const Findings& findings) {
+  if (!findings.config) return fmt::format("{:016x}", findings.store->Fingerprint());
+  const bool f32 = findings.config->file_dtype == DType::kF32;
+  return ModelFingerprint(*findings.store, {.act = f32 ? ActDType::kF32 : ActDType::kBF16});
+}
+
 ordered_json SummaryJson(const Findings& findings) {
   const WeightStore& store = *findings.store;
   ordered_json json = {
       {"path", findings.path},
       {"format", store.format() == WeightStore::Format::kGguf ? "gguf" : "safetensors"},
       {"file_bytes", store.file_bytes()},
+      {"fingerprint", FingerprintText(findings)},
       {"weights_fingerprint", fmt::format("{:016x}", store.Fingerprint())},
       {"parameters", findings.summary.total.elements},
       {"total", TallyJson(findings.summary.total)},
@@ -304,7 +313,8 @@ Status PrintText(const Findings& findings) {
     text += Line("vocabulary", "none");
   text += Line("parameters", CountText(summary.total.elements));
   text += TalliesText("by kind", summary.by_kind) + TalliesText("by type", summary.by_dtype);
-  text += Line("fingerprint", fmt::format("{:016x} (of the weights)", store.Fingerprint()));
+  text += Line("fingerprint", FingerprintText(findings) +
+                                  (findings.config ? " (with default numerics)" : " (of the weights)"));
   text += TensorsText(store);
   // Names come from the file: no escape sequence in them may reach the terminal.
   for (char& c : text)

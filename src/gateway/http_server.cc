@@ -339,8 +339,7 @@ void Connection::OnParseError(const ErrorCode& ec) {
   }
   if (ec == http::error::body_limit) {
     return Refuse(413, "the body is larger than the limit of " +
-                           std::to_string(server_.options.max_body_bytes) +
-                           " bytes (--max-body-bytes)");
+                           std::to_string(server_.options.max_body_bytes) + " bytes");
   }
   if (ec == http::error::bad_version)
     return Refuse(400, "only HTTP/1.0 and HTTP/1.1 are served here");

@@ -18,13 +18,13 @@ namespace {
 // Raised whenever the arithmetic of a mode changes: K/V of two versions never mix.
 constexpr int kNumericsVersion = 1;
 
-std::string Fingerprint(const WeightStore& store, const ModelOptions& o) {
+}  // namespace
+
+std::string ModelFingerprint(const WeightStore& store, const ModelOptions& o) {
   return fmt::format("{:016x}-{}{}-{}-c{}-l{}", store.Fingerprint(),
                      o.numerics == Numerics::kReproducible ? "r" : "f", kNumericsVersion, NameOf(o.act),
                      o.attention_chunk, o.reduction_leaves);
 }
-
-}  // namespace
 
 struct Model::Impl {
   Impl(std::unique_ptr<WeightStore> s, const ModelConfig& c, const ModelOptions& o)
@@ -58,7 +58,7 @@ Result<std::unique_ptr<Model>> Model::Load(std::unique_ptr<WeightStore> store, c
   SF_ASSIGN_OR_RETURN(m.weights, LoadWeights(*m.store, m.config, m.options, m.pool));
   m.inverse_frequencies = InverseFrequencies(m.config.rope, m.config.head_dim);
   m.rotation_magnitude = RotationMagnitude(m.config.rope);
-  m.fingerprint = Fingerprint(*m.store, m.options);
+  m.fingerprint = ModelFingerprint(*m.store, m.options);
   return model;
 }
 

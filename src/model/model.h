@@ -33,6 +33,9 @@ struct ModelOptions {
   std::function<void(double done)> on_progress;    // 0 to 1 while weights are packed; may be empty
 };
 
+// Hash over weights, dtypes, numerics mode and version, leaves and chunk: unequal ones never share K/V.
+std::string ModelFingerprint(const WeightStore& store, const ModelOptions& options);
+
 // Thread rule: Load in one thread; Forward by one step thread at a time.
 class Model {
  public:
@@ -46,8 +49,7 @@ class Model {
   const ModelOptions& options() const;
   KvGeometry kv_geometry() const;
   int64_t packed_bytes() const;
-  // Hash over weights, dtypes, numerics mode and version, leaves and chunk: unequal ones never share K/V.
-  const std::string& fingerprint() const;
+  const std::string& fingerprint() const;  // ModelFingerprint
 
   // Runs one pass; writes K/V of its rows to kv. Returns logits [sum of logit_rows][vocab], valid until the next call.
   // Token ids must be in [0, vocab) (a bug otherwise: callers check requests).
