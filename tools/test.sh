@@ -69,13 +69,13 @@ stage_python() {
   tools/fetch_default_model.sh || { one "default model" 1; return; }
   [ -x build/venv/bin/python ] || python3 -m venv build/venv
   build/venv/bin/pip install -q -r tests/requirements.txt || { one "pip install" 1; return; }
-  export SIXFOLD_MODEL SIXFOLD_SMOLLM2
-  SIXFOLD_MODEL=$(ls "$PWD"/build/models/*.gguf | head -n 1) SIXFOLD_SMOLLM2=$SIXFOLD_MODEL
+  export SIXFOLD_MODEL SIXFOLD_TEST_SMOLLM2
+  SIXFOLD_MODEL=$(ls "$PWD"/build/models/*.gguf | head -n 1) SIXFOLD_TEST_SMOLLM2=$SIXFOLD_MODEL
   SIXFOLD_BIN=$PWD/build/release/sixfold run_pytest pytest-sixfold tests
   # Two checks need a door that the command line does not have: vocabularies given as JSON, and streams of given ids.
   SIXFOLD_BIN=$PWD/build/release/src/text/text_tool run_pytest pytest-text-tool tests/text/test_tokenizers.py \
     -k "gguf_vocabulary or streams"
-  unset SIXFOLD_MODEL SIXFOLD_SMOLLM2
+  unset SIXFOLD_MODEL SIXFOLD_TEST_SMOLLM2
 }
 
 # The forms that scripts rely on, where the checker is at hand (it lives outside this repository).

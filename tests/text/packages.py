@@ -9,7 +9,7 @@ import tarfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-CACHE = pathlib.Path(os.environ.get("SIXFOLD_TEXT_PACKAGES", ROOT / "build" / "text-packages"))
+CACHE = pathlib.Path(os.environ.get("SIXFOLD_TEST_PACKAGES", ROOT / "build" / "text-packages"))
 NPM = json.loads((HERE / "packages.json").read_text())["npm"]
 
 

@@ -91,9 +91,9 @@ def test_published_templates(name, folder):
     assert kinds.count("text") >= 8  # the comparison is of texts, not of failures
 
 
-@pytest.mark.skipif("SIXFOLD_SMOLLM2" not in os.environ, reason="SIXFOLD_SMOLLM2 names SmolLM2's .gguf")
+@pytest.mark.skipif("SIXFOLD_TEST_SMOLLM2" not in os.environ, reason="SIXFOLD_TEST_SMOLLM2 names SmolLM2's .gguf")
 def test_smollm2_template(folder):
-    vocab = gguf_vocab.of_gguf(os.environ["SIXFOLD_SMOLLM2"])
+    vocab = gguf_vocab.of_gguf(os.environ["SIXFOLD_TEST_SMOLLM2"])
     specials = {"bos_token": vocab["tokens"][vocab["bos_id"]], "eos_token": vocab["tokens"][vocab["eos_id"]]}
     (folder / "tokenizer_config.json").write_text(json.dumps(specials))
     for label, request in template_cases.CONVERSATIONS.items():

@@ -76,9 +76,9 @@ def test_gguf_vocabulary_of_the_same_model(name, corpus, tmp_path):
     assert_equal(tool.detokenize(model, want), hf.decode_batch(want, skip_special_tokens=False), want)
 
 
-@pytest.mark.skipif("SIXFOLD_SMOLLM2" not in os.environ, reason="SIXFOLD_SMOLLM2 names SmolLM2's .gguf")
+@pytest.mark.skipif("SIXFOLD_TEST_SMOLLM2" not in os.environ, reason="SIXFOLD_TEST_SMOLLM2 names SmolLM2's .gguf")
 def test_smollm2(corpus, tmp_path):
-    gguf = os.environ["SIXFOLD_SMOLLM2"]
+    gguf = os.environ["SIXFOLD_TEST_SMOLLM2"]
     vocab = gguf_vocab.of_gguf(gguf)
     hf = gguf_vocab.smollm2_reference(vocab)
     model = gguf
