@@ -97,19 +97,30 @@ stage_tsan() {
   run_ctest tsan -R '^(base|model|engine|gateway)$'
 }
 
+fuzz_one() {  # program, corpus
+  local binary; binary=$(find build/fuzz -name "$1" -type f | head -n 1)
+  mkdir -p "build/fuzz/corpus-$1"
+  # Findings go to a scratch corpus; the committed seeds are only read.
+  "$binary" -max_total_time="$fuzz_seconds" -timeout=25 -rss_limit_mb=3000 -artifact_prefix="build/fuzz/$1-" \
+    "build/fuzz/corpus-$1" "$2" >"$logs/$1.log" 2>&1
+  echo $? >"$logs/$1.code"
+}
+
 stage_fuzz() {
   build fuzz || { one "fuzz build" 1; return; }
+  local programs=()
   while read -r program corpus; do
-    local binary; binary=$(find build/fuzz -name "$program" -type f | head -n 1)
-    mkdir -p "build/fuzz/corpus-$program"
-    # Findings go to a scratch corpus; the committed seeds are only read.
-    "$binary" -max_total_time="$fuzz_seconds" -timeout=25 -rss_limit_mb=2048 -artifact_prefix="build/fuzz/$program-" \
-      "build/fuzz/corpus-$program" "$corpus" >"$logs/$program.log" 2>&1
-    local code=$?
-    grep -E '^(#[0-9]+.*DONE|Done|==|SUMMARY)' "$logs/$program.log" | tail -n 2
-    [ $code -eq 0 ] || tail -n 30 "$logs/$program.log"
-    one "$program" $code
+    programs+=("$program")
+    fuzz_one "$program" "$corpus" &
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
   done <build/fuzz/fuzzers.txt
+  wait
+  for program in "${programs[@]}"; do
+    local code; code=$(cat "$logs/$program.code")
+    echo "$program: $(grep -E '^Done|SUMMARY' "$logs/$program.log" | tail -n 1)"
+    [ "$code" -eq 0 ] || tail -n 30 "$logs/$program.log"
+    one "$program" "$code"
+  done
 }
 
 for stage in $stages; do
