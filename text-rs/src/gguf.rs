@@ -265,6 +265,9 @@ fn unigram(vocab: &Vocab) -> Result<Tokenizer, String> {
     let mut tokenizer = Tokenizer::new(ModelWrapper::Unigram(model));
     let mut before = Vec::new();
     if !vocab.charsmap.is_empty() {
+        if let Some(size) = vocab.charsmap.first_chunk::<4>() {
+            crate::tokenizer::check_charsmap(*size, vocab.charsmap.len())?;
+        }
         before.push(json!({"type": "Precompiled", "precompiled_charsmap": base64(vocab.charsmap)}));
     }
     if vocab.remove_extra_whitespaces {

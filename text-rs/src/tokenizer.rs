@@ -164,11 +164,38 @@ fn frame_of(tokenizer: &Tokenizer) -> Result<(Vec<u32>, Vec<u32>), String> {
     }
 }
 
-/// Refuses chains of replacements that multiply a text's length: each may be harmless alone.
+/// A precompiled character map begins with the size of its table; the library reserves that much before it looks further.
+pub fn check_charsmap(size: [u8; 4], bytes: usize) -> Result<(), String> {
+    let claimed = u32::from_le_bytes(size) as usize;
+    if claimed > bytes.saturating_sub(4) {
+        return Err(format!("precompiled_charsmap claims a table of {claimed} bytes and holds {bytes} in all"));
+    }
+    Ok(())
+}
+
+/// The same for the base64 form of tokenizer.json. What is no base64, or too short, the reader proper refuses.
+fn check_charsmap_text(text: &str) -> Result<(), String> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut bits: u64 = 0;
+    for i in 0..6 {
+        let digit = text.as_bytes().get(i).and_then(|c| ALPHABET.iter().position(|a| a == c));
+        let Some(digit) = digit else { return Ok(()) };
+        bits = bits << 6 | digit as u64;
+    }
+    check_charsmap(((bits >> 4) as u32).to_be_bytes(), text.len() / 4 * 3)
+}
+
+/// Refuses chains of replacements that multiply a text's length (each may be harmless alone), and character maps that
+/// claim more than they hold.
 fn check_growth(json: &[u8]) -> Result<(), String> {
-    fn walk(node: &Json, growth: &mut f64) {
-        if let Some(list) = node.get("normalizers").or_else(|| node.get("pretokenizers")) {
-            list.as_array().into_iter().flatten().for_each(|n| walk(n, growth));
+    fn walk(node: &Json, growth: &mut f64) -> Result<(), String> {
+        for key in ["normalizers", "pretokenizers"] {
+            let list = node.get(key).and_then(Json::as_array);
+            list.into_iter().flatten().try_for_each(|n| walk(n, growth))?;
+        }
+        // Wherever a character map stands, whatever the node calls itself: the library tries every kind in turn.
+        if let Some(text) = node.get("precompiled_charsmap").and_then(Json::as_str) {
+            check_charsmap_text(text)?;
         }
         let length = |n: Option<&Json>| n.and_then(Json::as_str).map_or(0, str::len).max(1) as f64;
         match node.get("type").and_then(Json::as_str) {
@@ -179,12 +206,13 @@ fn check_growth(json: &[u8]) -> Result<(), String> {
             Some("Prepend") => *growth += length(node.get("prepend")) / 64.0,
             _ => {}
         }
+        Ok(())
     }
     // A damaged file is reported by the reader proper.
     let Ok(parts) = serde_json::from_slice::<Parts>(json) else { return Ok(()) };
     let mut growth = 1.0;
-    walk(&parts.normalizer, &mut growth);
-    walk(&parts.pre_tokenizer, &mut growth);
+    walk(&parts.normalizer, &mut growth)?;
+    walk(&parts.pre_tokenizer, &mut growth)?;
     if growth > MAX_GROWTH {
         return Err(format!("normalizer may grow a text {:.0} times; {MAX_GROWTH} is the limit", growth));
     }
