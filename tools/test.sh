@@ -93,8 +93,8 @@ stage_asan() {
 }
 # What has threads: the team of a rank, the step thread, the server.
 stage_tsan() {
-  build tsan base_test model_test engine_test gateway_test || { one "tsan build" 1; return; }
-  run_ctest tsan -R '^(base|model|engine|gateway)$'
+  build tsan base_test model_golden_test engine_test gateway_test || { one "tsan build" 1; return; }
+  run_ctest tsan -R '^(base|model_golden|engine|gateway)$'
 }
 
 fuzz_one() {  # program, corpus
