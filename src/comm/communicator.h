@@ -1,0 +1,86 @@
+// Collectives among the ranks of one group, over any Transport. They move bytes and add locally in
+// the order of a tree: no library sums for us, since its order would depend on sizes and counts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/ledger.h"
+#include "comm/transport.h"
+#include "mesh/cluster.h"
+#include "mesh/tree_cut.h"
+
+namespace sixfold {
+
+struct CommGroup {
+  Axis axis = Axis::kTp;     // under which its traffic is counted
+  int id = 0;                // equal on all members, unlike every other group's of the instance
+  std::vector<int> members;  // global ranks; this rank is one of them
+};
+
+// Elements that a reduction adds. kOr: bitwise or of 32-bit words, which joins parts of which all
+// but one are zero without touching a bit. Sums of kBF16 are added in fp32 and rounded once at the
+// end.
+enum class ReduceType : uint8_t { kF32, kF64, kBF16, kI32, kI64, kOr32 };
+int64_t SizeOf(ReduceType type);
+
+// Who keeps which elements of a reduction or gathers which: [members + 1], ascending from 0.
+using Bounds = std::vector<int64_t>;
+Bounds EqualBounds(int64_t elements, int members);  // sizes differ by at most one, larger first
+
+// All functions are collective: every member calls them in the same order with matching sizes.
+// Sizes may be zero, also for some members only. Errors: Transport::Exchange's. Groups of one
+// member move and count nothing. Thread rule: the rank's step thread.
+class Communicator {
+ public:
+  // cluster and transport outlive it. Traffic goes to `ledger` (payload) and `control` (Broadcast,
+  // Barrier).
+  Communicator(Transport& transport, const Cluster& cluster, CommGroup group, Ledger& ledger,
+               ControlTraffic& control);
+
+  int size() const;
+  int index() const;  // of this rank in the group
+  const CommGroup& group() const;
+
+  // `nodes`: this member's partial sums, one after the other, each [bounds.back()] elements; as
+  // many as cut.nodes[index()]. out: elements [bounds[index], bounds[index + 1]) of the sum over
+  // all nodes, added as AddsOf(cut) says.
+  Status ReduceScatter(ReduceType type, const TreeCut& cut, const Bounds& bounds, const void* nodes,
+                       void* out);
+  // ReduceScatter with equal bounds and then AllGather, counted as one operation. out: [elements].
+  Status AllReduce(ReduceType type, const TreeCut& cut, int64_t elements, const void* nodes,
+                   void* out);
+  // Member i gives bytes [bounds[i], bounds[i + 1]), which lie at their place in `all` already; the
+  // others' are filled in.
+  Status AllGather(const Bounds& bounds_bytes, std::byte* all);
+  // The same, to member `root` only. Others may pass their own part alone, with `all` pointing to
+  // where byte 0 would be.
+  Status Gather(int root, const Bounds& bounds_bytes, const std::byte* mine, std::byte* all);
+  // send[i] goes to member i, recv[i] comes from it; a member's part to itself is copied.
+  Status AllToAll(std::span<const std::span<const std::byte>> send,
+                  std::span<const std::span<std::byte>> recv);
+  // To one member, done later; buffers as Transport says. The receiver calls Recv with the same
+  // size.
+  Result<SendTicket> StartSend(int to, std::span<const std::byte> data);
+  Status FinishSend(SendTicket ticket);
+  Status Recv(int from, std::span<std::byte> data);
+  // Control. Broadcast of a size that only root knows: first the size, then the bytes; *data is
+  // resized on the others.
+  Status Broadcast(int root, std::vector<std::byte>* data);
+  Status Barrier();
+
+ private:
+  Transport& transport_;
+  const Cluster& cluster_;
+  CommGroup group_;
+  Ledger& ledger_;
+  ControlTraffic& control_;
+  int index_ = 0;
+  uint64_t sequence_ = 0;
+  std::vector<std::byte> received_;  // reused
+};
+
+}  // namespace sixfold
