@@ -43,7 +43,7 @@ void AddUnique(std::vector<TokenId>& ids, std::span<const TokenId> more) {
 }  // namespace
 
 struct Engine::Impl {
-  Impl(std::unique_ptr<StepModel> step_model, ResolvedOptions resolved, KvStorage storage);
+  Impl(std::unique_ptr<StepModel> step_model, ResolvedOptions resolved);
 
   // Callers' threads.
   Status CheckPrompt(const Request& request) const;
@@ -68,7 +68,6 @@ struct Engine::Impl {
   Inbox inbox;
 
   // Step thread only.
-  KvStorage kv;
   BlockPool pool;
   StepRunner runner;
   std::vector<std::unique_ptr<ActiveRequest>> active;  // in order of arrival
@@ -85,16 +84,15 @@ struct Engine::Impl {
   std::thread thread;  // last, so that all it uses is there
 };
 
-Engine::Impl::Impl(std::unique_ptr<StepModel> step_model, ResolvedOptions resolved, KvStorage storage)
+Engine::Impl::Impl(std::unique_ptr<StepModel> step_model, ResolvedOptions resolved)
     : model(std::move(step_model)),
       options(std::move(resolved.options)),
       limits{.max_num_batched_tokens = options.max_num_batched_tokens,
              .max_num_seqs = options.max_num_seqs,
              .max_chunk_tokens = options.max_prefill_chunk_tokens},
       inbox(int64_t{options.max_num_seqs} + options.max_queued_requests),
-      kv(std::move(storage)),
       pool(resolved.blocks),
-      runner(*model, kv, pool) {
+      runner(*model, pool) {
   AddUnique(eos_ids, model->eos_ids());
   AddUnique(eos_ids, options.eos_ids);
   // A damaged config may name ids that the vocabulary lacks; no logit could choose them.
@@ -289,10 +287,13 @@ Engine::~Engine() {
 
 Result<std::unique_ptr<Engine>> Engine::StartWith(std::unique_ptr<StepModel> model, const EngineOptions& options) {
   SF_ASSIGN_OR_RETURN(ResolvedOptions resolved,
-                      ResolveOptions(options, model->kv_geometry(), model->max_positions(), AvailableMemoryBytes()));
-  SF_ASSIGN_OR_RETURN(KvStorage storage, KvStorage::Create(model->kv_geometry(), resolved.blocks));
+                      ResolveOptions(options, {.geometry = model->kv_geometry(),
+                                               .model_max_positions = model->max_positions(),
+                                               .available_bytes = AvailableMemoryBytes(),
+                                               .ranks_here = model->ranks_here()}));
+  SF_RETURN_IF_ERROR(model->AllocateKv(resolved.blocks));
   std::unique_ptr<Engine> engine(new Engine());
-  engine->impl_ = std::make_unique<Impl>(std::move(model), std::move(resolved), std::move(storage));
+  engine->impl_ = std::make_unique<Impl>(std::move(model), std::move(resolved));
   return engine;
 }
 

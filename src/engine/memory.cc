@@ -7,6 +7,8 @@
 #include <limits>
 #include <string>
 
+#include "base/check.h"
+
 namespace sixfold {
 namespace {
 
@@ -49,20 +51,20 @@ int64_t AvailableMemoryBytes() {
   return limit > 0 ? std::min(available, limit) : available;
 }
 
-Result<ResolvedOptions> ResolveOptions(const EngineOptions& options, const KvGeometry& geometry,
-                                       int64_t model_max_positions, int64_t available_bytes) {
-  SF_RETURN_IF_ERROR(CheckOptions(options, model_max_positions));
+Result<ResolvedOptions> ResolveOptions(const EngineOptions& options, const MemorySetting& setting) {
+  SF_RETURN_IF_ERROR(CheckOptions(options, setting.model_max_positions));
+  SF_CHECK_GE(setting.ranks_here, 1);
   ResolvedOptions r{.options = options};
   int64_t& bytes = r.options.kv_cache_memory_bytes;
   int64_t& length = r.options.max_model_len;
   const bool choose_bytes = bytes == 0, choose_length = length == 0;
   if (choose_bytes) {
-    const int64_t share = available_bytes > 0 ? available_bytes / 5 * 2 : kDefaultKvBytes;
-    bytes = std::min(kDefaultKvBytes, share);
+    const int64_t share = setting.available_bytes > 0 ? setting.available_bytes / 5 * 2 : kDefaultKvBytes;
+    bytes = std::min(kDefaultKvBytes, share / setting.ranks_here);
   }
-  const int64_t block_bytes = geometry.block_bytes();
+  const int64_t block_bytes = setting.geometry.block_bytes();
   int64_t blocks = std::min<int64_t>(bytes / block_bytes, std::numeric_limits<int32_t>::max());
-  if (choose_length) length = std::min(model_max_positions, blocks * kPageTokens);
+  if (choose_length) length = std::min(setting.model_max_positions, blocks * kPageTokens);
   if (length < 2 || BlocksFor(length) > blocks) {
     const int64_t wanted = choose_length ? 2 : length;
     const std::string given = fmt::format("{} {} bytes ({} blocks of {} tokens)",

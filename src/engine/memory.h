@@ -15,12 +15,19 @@ int64_t AvailableMemoryBytes();
 
 struct ResolvedOptions {
   EngineOptions options;  // without zeros that stand for "choose"
-  int32_t blocks = 0;     // of K/V; one sequence of max_model_len always fits
+  int32_t blocks = 0;     // of K/V on each replica; one sequence of max_model_len always fits
+};
+
+// What the options are held against.
+struct MemorySetting {
+  KvGeometry geometry;  // of the rank whose blocks are the largest
+  int64_t model_max_positions = 0;
+  int64_t available_bytes = 0;  // of this machine; 0: not known
+  int ranks_here = 1;           // that share them; K/V memory is counted per rank
 };
 
 // Errors: kInvalidArgument names the flag whose value no machine could serve; kOutOfMemory names --kv-cache-memory and
 // --max-model-len with the values that would work.
-Result<ResolvedOptions> ResolveOptions(const EngineOptions& options, const KvGeometry& geometry,
-                                       int64_t model_max_positions, int64_t available_bytes);
+Result<ResolvedOptions> ResolveOptions(const EngineOptions& options, const MemorySetting& setting);
 
 }  // namespace sixfold

@@ -1,8 +1,11 @@
 // The two places where the engine meets a loaded Model; all else goes through StepModel.
+#include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/engine.h"
 #include "engine/step_model.h"
+#include "kv/storage.h"
 #include "model/model.h"
 
 namespace sixfold {
@@ -16,10 +19,21 @@ class ModelAdapter : public StepModel {
   int64_t vocab() const override { return model_->config().vocab; }
   int64_t max_positions() const override { return model_->config().max_positions; }
   std::span<const TokenId> eos_ids() const override { return model_->config().eos_ids; }
-  std::span<const float> Forward(const StepBatch& batch, KvStorage& kv) override { return model_->Forward(batch, kv); }
+
+  Status AllocateKv(int32_t blocks) override {
+    SF_ASSIGN_OR_RETURN(kv_, KvStorage::Create(model_->kv_geometry(), blocks));
+    return OkStatus();
+  }
+
+  Result<std::span<const float>> Forward(std::span<const StepBatch> batches) override {
+    SF_CHECK_EQ(batches.size(), 1u);
+    SF_CHECK(kv_.has_value());
+    return model_->Forward(batches[0], *kv_);
+  }
 
  private:
-  std::unique_ptr<Model> model_;
+  const std::unique_ptr<Model> model_;
+  std::optional<KvStorage> kv_;
 };
 
 }  // namespace

@@ -7,14 +7,14 @@
 
 namespace sixfold {
 
-StepRunner::StepRunner(StepModel& model, KvStorage& kv, BlockPool& pool)
-    : model_(model), kv_(kv), pool_(pool), sampler_(model.vocab()) {}
+StepRunner::StepRunner(StepModel& model, BlockPool& pool) : model_(model), pool_(pool), sampler_(model.vocab()) {}
 
 StepResult& StepRunner::Run(const StepPlan& plan, std::span<Sequence* const> sequences) {
   MoveBlocks(plan, sequences);
   BuildBatch(plan, sequences);
-  const std::span<const float> logits = model_.Forward(batch_, kv_);
-  SampleRows(plan, sequences, logits);
+  const Result<std::span<const float>> logits = model_.Forward({&batch_, 1});
+  SF_CHECK(logits.ok());
+  SampleRows(plan, sequences, *logits);
   return result_;
 }
 

@@ -11,7 +11,6 @@
 #include "engine/sampler.h"
 #include "engine/step_model.h"
 #include "kv/block_pool.h"
-#include "kv/storage.h"
 #include "sched/plan.h"
 
 namespace sixfold {
@@ -42,11 +41,11 @@ struct StepResult {
   int64_t rows = 0;
 };
 
-// Thread rule: the step thread owns the runner, the pool, the storage and the sequences.
+// Thread rule: the step thread owns the runner, the pool and the sequences.
 class StepRunner {
  public:
-  // Borrows all three.
-  StepRunner(StepModel& model, KvStorage& kv, BlockPool& pool);
+  // Borrows both.
+  StepRunner(StepModel& model, BlockPool& pool);
 
   // Carries a plan out. `sequences` are those of the snapshot that was planned for, in its order. The result is valid
   // until the next call.
@@ -61,7 +60,6 @@ class StepRunner {
   void SampleRows(const StepPlan& plan, std::span<Sequence* const> sequences, std::span<const float> logits);
 
   StepModel& model_;
-  KvStorage& kv_;
   BlockPool& pool_;
   Sampler sampler_;
   StepBatch batch_;    // reused

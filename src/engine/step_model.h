@@ -1,5 +1,5 @@
-// What the engine needs of a model: one forward pass and a few sizes. ModelAdapter puts a loaded Model behind it,
-// testing/ has a fake; a group of ranks will be a third.
+// What the engine needs of a model: forward passes over the K/V memory of its replicas, and a few sizes. ModelAdapter
+// puts a loaded Model behind it, testing/ has a fake, a group of ranks (rank_group.h) is the third.
 #pragma once
 
 #include <cstdint>
@@ -7,27 +7,36 @@
 #include <span>
 
 #include "base/ids.h"
+#include "base/status.h"
 #include "kv/geometry.h"
-#include "kv/storage.h"
 #include "model/step_batch.h"
 
 namespace sixfold {
 
 class Model;
 
-// Thread rule: the sizes may be read from any thread; Forward is called by the engine's step thread only.
+// Thread rule: the sizes may be read from any thread; AllocateKv and Forward are called by one thread at a time.
 class StepModel {
  public:
   virtual ~StepModel() = default;
 
+  // Data-parallel replicas: each has its own requests and blocks, and all take part in every step.
+  virtual int replicas() const { return 1; }
+  // Of the rank whose blocks are the largest: one block of a replica costs at most that much on any rank.
   virtual KvGeometry kv_geometry() const = 0;
+  // Ranks that share this machine's memory, each with blocks of its own.
+  virtual int ranks_here() const { return 1; }
   virtual int64_t vocab() const = 0;
   virtual int64_t max_positions() const = 0;  // positions below it can be computed
   virtual std::span<const TokenId> eos_ids() const = 0;
 
-  // As Model::Forward: writes K/V of the batch's rows into kv and returns logits [sum of logit_rows][vocab], valid
-  // until the next call.
-  virtual std::span<const float> Forward(const StepBatch& batch, KvStorage& kv) = 0;
+  // K/V memory of `blocks` blocks for each replica, once, before the first Forward. kOutOfMemory names the flag that
+  // shrinks it.
+  virtual Status AllocateKv(int32_t blocks) = 0;
+  // One pass of all replicas, batches[replica]; an idle replica's batch is empty. Writes K/V of the rows; returns logits
+  // [sum of logit_rows][vocab] of all replicas in order, valid until the next call. A failure ends the instance: no pass
+  // can follow.
+  virtual Result<std::span<const float>> Forward(std::span<const StepBatch> batches) = 0;
 };
 
 std::unique_ptr<StepModel> AdaptModel(std::unique_ptr<Model> model);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "kv/storage.h"
 
 namespace sixfold {
 namespace {
@@ -41,9 +42,27 @@ class FakeModel : public StepModel {
   int64_t max_positions() const override { return options_.max_positions; }
   std::span<const TokenId> eos_ids() const override { return options_.eos_ids; }
 
-  std::span<const float> Forward(const StepBatch& batch, KvStorage& kv) override {
+  int replicas() const override { return options_.replicas; }
+
+  Status AllocateKv(int32_t blocks) override {
+    SF_CHECK(kv_.empty());
+    for (int r = 0; r < options_.replicas; ++r) {
+      SF_ASSIGN_OR_RETURN(KvStorage storage, KvStorage::Create(kv_geometry(), blocks));
+      kv_.push_back(std::move(storage));
+    }
+    return OkStatus();
+  }
+
+  Result<std::span<const float>> Forward(std::span<const StepBatch> batches) override {
+    SF_CHECK_EQ(batches.size(), kv_.size());
     if (options_.gate != nullptr) options_.gate->Pass();
     logits_.clear();
+    for (size_t replica = 0; replica < batches.size(); ++replica) Compute(batches[replica], kv_[replica]);
+    return std::span<const float>(logits_);
+  }
+
+ private:
+  void Compute(const StepBatch& batch, KvStorage& kv) {
     const KvLayerView view = kv.Layer(0);
     auto* tokens = reinterpret_cast<float*>(view.k);
     auto* positions = reinterpret_cast<float*>(view.v);
@@ -72,11 +91,10 @@ class FakeModel : public StepModel {
     }
     SF_CHECK_EQ(first_row, static_cast<int64_t>(batch.tokens.size()));
     if (options_.rows != nullptr) *options_.rows += first_row;
-    return logits_;
   }
 
- private:
   const FakeModelOptions options_;
+  std::vector<KvStorage> kv_;  // [replicas]
   std::vector<float> logits_;
 };
 

@@ -32,6 +32,7 @@ class StepGate {
 };
 
 struct FakeModelOptions {
+  int replicas = 1;
   int64_t vocab = 64;
   int64_t max_positions = 4096;
   std::vector<TokenId> eos_ids = {0};

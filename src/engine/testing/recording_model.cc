@@ -1,7 +1,7 @@
 #include "engine/testing/recording_model.h"
 
 #include <cstring>
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -13,20 +13,35 @@ class RecordingModel : public StepModel {
  public:
   RecordingModel(std::unique_ptr<StepModel> inner, LogitRecord& record) : inner_(std::move(inner)), record_(record) {}
 
+  int replicas() const override { return inner_->replicas(); }
+  int ranks_here() const override { return inner_->ranks_here(); }
   KvGeometry kv_geometry() const override { return inner_->kv_geometry(); }
   int64_t vocab() const override { return inner_->vocab(); }
   int64_t max_positions() const override { return inner_->max_positions(); }
   std::span<const TokenId> eos_ids() const override { return inner_->eos_ids(); }
 
-  std::span<const float> Forward(const StepBatch& batch, KvStorage& kv) override {
-    StepBatch all = batch;
-    for (StepSequence& s : all.sequences) s.logit_rows = s.rows;
-    const std::span<const float> logits = inner_->Forward(all, kv);
+  Status AllocateKv(int32_t blocks) override { return inner_->AllocateKv(blocks); }
+
+  Result<std::span<const float>> Forward(std::span<const StepBatch> batches) override {
+    std::vector<StepBatch> all(batches.begin(), batches.end());
+    for (StepBatch& batch : all) {
+      for (StepSequence& s : batch.sequences) s.logit_rows = s.rows;
+    }
+    SF_ASSIGN_OR_RETURN(std::span<const float> logits, inner_->Forward(all));
     asked_.clear();
+    for (size_t replica = 0; replica < batches.size(); ++replica) {
+      logits = logits.subspan(Record(static_cast<int>(replica), batches[replica], logits) * vocab());
+    }
+    return std::span<const float>(asked_);
+  }
+
+ private:
+  // Takes the rows of one replica's batch from the head of `logits`; returns how many.
+  int64_t Record(int replica, const StepBatch& batch, std::span<const float> logits) {
     int64_t row = 0;
     for (const StepSequence& s : batch.sequences) {
       // A living sequence is known by its first block: no other holds it until the sequence has ended or starts over.
-      std::vector<TokenId>& prefix = prefix_by_first_block_[s.blocks.front()];
+      std::vector<TokenId>& prefix = prefix_by_first_block_[{replica, s.blocks.front()}];
       SF_CHECK_GE(static_cast<int64_t>(prefix.size()), s.first_position);
       prefix.resize(s.first_position);
       for (int64_t r = 0; r < s.rows; ++r, ++row) {
@@ -36,13 +51,12 @@ class RecordingModel : public StepModel {
         if (r >= s.rows - s.logit_rows) asked_.insert(asked_.end(), values.begin(), values.end());
       }
     }
-    return asked_;
+    return row;
   }
 
- private:
   const std::unique_ptr<StepModel> inner_;
   LogitRecord& record_;
-  std::unordered_map<int32_t, std::vector<TokenId>> prefix_by_first_block_;
+  std::map<std::pair<int, int32_t>, std::vector<TokenId>> prefix_by_first_block_;
   std::vector<float> asked_;
 };
 
