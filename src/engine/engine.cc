@@ -53,7 +53,7 @@ struct Engine::Impl {
   void Loop();
   void TakeMail(Inbox::Mail& mail);
   void Step();
-  StepPlan Plan();
+  GlobalPlan Plan();
   void Deliver(StepResult& result);
   void AbortMatching(RequestId id, int choice);
   void Finish(ActiveRequest& active, Sequence& sequence, Delta delta);
@@ -68,13 +68,13 @@ struct Engine::Impl {
   Inbox inbox;
 
   // Step thread only.
-  BlockPool pool;
+  std::vector<BlockPool> pools;  // [replicas]
   StepRunner runner;
   std::vector<std::unique_ptr<ActiveRequest>> active;  // in order of arrival
   std::unordered_map<RequestId, ActiveRequest*> by_id;
   std::vector<Sequence*> alive;    // in order of arrival
   std::vector<Sequence*> planned;  // those of the snapshot
-  SchedSnapshot snapshot;
+  GlobalSnapshot snapshot;
   std::vector<std::pair<ActiveRequest*, Delta>> outgoing;
   EngineStats counters;
 
@@ -90,9 +90,9 @@ Engine::Impl::Impl(std::unique_ptr<StepModel> step_model, ResolvedOptions resolv
       limits{.max_num_batched_tokens = options.max_num_batched_tokens,
              .max_num_seqs = options.max_num_seqs,
              .max_chunk_tokens = options.max_prefill_chunk_tokens},
-      inbox(int64_t{options.max_num_seqs} + options.max_queued_requests),
-      pool(resolved.blocks),
-      runner(*model, pool) {
+      inbox(int64_t{options.max_num_seqs} * model->replicas() + options.max_queued_requests),
+      pools(model->replicas(), BlockPool(resolved.blocks)),
+      runner(*model, pools) {
   AddUnique(eos_ids, model->eos_ids());
   AddUnique(eos_ids, options.eos_ids);
   // A damaged config may name ids that the vocabulary lacks; no logit could choose them.
@@ -177,22 +177,24 @@ void Engine::Impl::TakeMail(Inbox::Mail& mail) {
 
 // One turn of the loop: what the policy says, carried out, and its news sent.
 void Engine::Impl::Step() {
-  const StepPlan plan = Plan();
-  SF_CHECK(!plan.empty());  // each sequence alone fits into all blocks, so some row can always be computed
+  const GlobalPlan plan = Plan();
+  SF_CHECK(!plan.empty());  // each sequence alone fits into all blocks of a replica, so some row can be computed
   StepResult& result = runner.Run(plan, planned);
   ++counters.steps;
-  counters.preemptions += plan.preempt.size();
+  for (const StepPlan& replica : plan.replicas) counters.preemptions += replica.preempt.size();
   Deliver(result);
   Flush();
 }
 
-StepPlan Engine::Impl::Plan() {
+GlobalPlan Engine::Impl::Plan() {
   planned.clear();
   snapshot.sequences.clear();
-  snapshot.blocks_free = pool.free();
+  snapshot.blocks_free.clear();
+  for (const BlockPool& pool : pools) snapshot.blocks_free.push_back(pool.free());
+  const int64_t waiting_max = limits.max_num_seqs * static_cast<int64_t>(pools.size());
   int64_t waiting = 0;
   for (Sequence* s : alive) {
-    if (s->progress.state == SequenceState::kWaiting && ++waiting > limits.max_num_seqs) continue;
+    if (s->progress.state == SequenceState::kWaiting && ++waiting > waiting_max) continue;
     planned.push_back(s);
     snapshot.sequences.push_back(s->progress);
   }
@@ -270,10 +272,19 @@ void Engine::Impl::Flush() {
 }
 
 void Engine::Impl::Publish() {
-  counters.blocks_total = pool.total();
-  counters.blocks_used = pool.used();
-  counters.running = static_cast<int>(std::count_if(
-      alive.begin(), alive.end(), [](const Sequence* s) { return s->progress.state == SequenceState::kRunning; }));
+  counters.blocks_total = counters.blocks_used = 0;
+  counters.running = 0;
+  counters.replicas.resize(pools.size());
+  for (size_t r = 0; r < pools.size(); ++r) {
+    counters.replicas[r] = {.blocks_total = pools[r].total(), .blocks_used = pools[r].used()};
+    counters.blocks_total += pools[r].total();
+    counters.blocks_used += pools[r].used();
+  }
+  for (const Sequence* s : alive) {
+    if (s->progress.state != SequenceState::kRunning) continue;
+    ++counters.replicas[s->progress.replica].running;
+    ++counters.running;
+  }
   const std::lock_guard lock(stats_mutex);
   published = counters;
 }

@@ -19,20 +19,28 @@ class StepModel;
 
 struct EngineOptions {
   int64_t max_model_len = 0;             // 0: the model's maximum, or what the K/V memory holds if that is less
-  int max_num_seqs = 64;                 // choices that run together
-  int64_t max_num_batched_tokens = 512;  // rows of one step
-  int64_t kv_cache_memory_bytes = 0;     // 0: 1 GiB or 40 % of the available memory, whichever is less
-  int max_queued_requests = 1024;        // choices waiting beside max_num_seqs running ones; more: kOverloaded
+  int max_num_seqs = 64;                 // choices that run together on one data-parallel replica
+  int64_t max_num_batched_tokens = 512;  // rows of one step of one replica
+  int64_t kv_cache_memory_bytes = 0;     // of each rank. 0: 1 GiB or its part of 40 % of the available memory,
+                                         // whichever is less
+  int max_queued_requests = 1024;        // choices waiting beside those that run; more: kOverloaded
   int64_t max_prefill_chunk_tokens = 0;  // rows of one sequence in a step; 0: up to max_num_batched_tokens
   std::vector<TokenId> eos_ids;          // end of sequence beside the model's own (generation_config.json's)
 };
 
-// A reading of the engine's counters; gauges are of now, totals since start. /metrics is made from this.
+struct ReplicaStats {
+  int running = 0;
+  int64_t blocks_total = 0, blocks_used = 0;
+};
+
+// A reading of the engine's counters, over all replicas; gauges are of now, totals since start. /metrics is made from
+// this.
 struct EngineStats {
   int running = 0, waiting = 0;
   int64_t blocks_total = 0, blocks_used = 0;
   uint64_t steps = 0, prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   uint64_t finished_stop = 0, finished_length = 0, aborted = 0, failed = 0;
+  std::vector<ReplicaStats> replicas;
 };
 
 // Runs the step loop in a thread of its own; an idle engine sleeps. Thread rule: every public method may be called from

@@ -156,6 +156,45 @@ TEST(Engine, PreemptionDoesNotChangeAnswers) {
   EXPECT_GT(preemptions, 5u);
 }
 
+TEST(Engine, AnswersDoNotDependOnTheNumberOfReplicas) {
+  const std::vector<Request> requests = RandomRequests(60, 3, 64);
+  for (const int replicas : {1, 2, 4}) {
+    for (const auto& [rows, seqs] : {std::pair<int64_t, int>{512, 64}, {16, 5}, {3, 64}}) {
+      SCOPED_TRACE(testing::Message() << replicas << " replicas, rows " << rows << " seqs " << seqs);
+      const FakeModelOptions model{.replicas = replicas};
+      auto engine = StartFake(model, {.max_num_seqs = seqs, .max_num_batched_tokens = rows});
+      EXPECT_EQ(engine->stats().replicas.size(), static_cast<size_t>(replicas));
+      ExpectOracleAnswers(*engine, model, requests);
+    }
+  }
+}
+
+TEST(Engine, PreemptionOnSeveralReplicasDoesNotChangeAnswers) {
+  const FakeModelOptions model{.replicas = 4};
+  auto engine = StartFake(
+      model, {.max_model_len = 130, .max_num_batched_tokens = 48, .kv_cache_memory_bytes = BytesOfBlocks(9)});
+  EXPECT_EQ(engine->stats().blocks_total, 4 * 9);  // the memory is of each rank
+  EXPECT_EQ(engine->stats().replicas[3].blocks_total, 9);
+  ExpectOracleAnswers(*engine, model, RandomRequests(120, 4, model.vocab));
+  EXPECT_GT(engine->stats().preemptions, 5u);
+}
+
+TEST(Engine, ChoicesOfOneRequestSpreadOverTheReplicas) {
+  StepGate gate;
+  const FakeModelOptions model{.replicas = 4, .eos_ids = {}, .gate = &gate};
+  auto engine = StartFake(model, {.max_num_seqs = 2});
+  Recorder r(10);
+  Request request{.prompt = {1, 2, 3}, .sampling = {.seed = 5, .n = 10, .max_tokens = 4}};
+  gate.Close();
+  ASSERT_TRUE(engine->Submit(request, r.Sink()).ok());
+  ASSERT_TRUE(gate.WaitUntilBlocked());
+  gate.Open();
+  ASSERT_TRUE(r.Wait());
+  for (int c = 0; c < 10; ++c) EXPECT_EQ(r.choice(c).tokens, Oracle(model, request, c).tokens);
+  // Two on each of four replicas: eight at first, then the two that waited.
+  EXPECT_EQ(engine->stats().steps, 2u * 4u);
+}
+
 TEST(Engine, RequestsThatComeOverTimeAreAnsweredAsAlone) {
   const FakeModelOptions model;
   auto engine = StartFake(model, {.max_num_batched_tokens = 32});

@@ -1,6 +1,7 @@
 // The promise of reproducible numerics, seen from outside: the bits of every logit of a request depend on its tokens
 // only. Twenty requests alone, then together in random batches, with prefill in chunks of 1, 7, 64 and whole, with
-// preemption, on every ISA of this machine, with one thread and with two. tests/golden has the models.
+// preemption, on every ISA of this machine, with one thread and with two, on several replicas. tests/golden has the
+// models.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -14,6 +15,7 @@
 #include "engine/step_model.h"
 #include "engine/testing/recorder.h"
 #include "engine/testing/recording_model.h"
+#include "engine/testing/replicated_model.h"
 #include "kernels/numerics.h"
 #include "model/model.h"
 #include "weights/weight_store.h"
@@ -47,6 +49,7 @@ std::vector<Request> MakeRequests(int64_t vocab) {
 struct Setting {
   Isa isa = Isa::kScalar;
   int threads = 1;
+  int replicas = 1;
   EngineOptions engine;
 };
 
@@ -67,6 +70,15 @@ class Invariance : public testing::TestWithParam<Arithmetic> {
   std::unique_ptr<Engine> Start(const Setting& run) { return Start(run, GetParam()); }
 
   std::unique_ptr<Engine> Start(const Setting& run, const Arithmetic& arithmetic) {
+    std::vector<std::unique_ptr<StepModel>> replicas;
+    for (int r = 0; r < run.replicas; ++r) replicas.push_back(Load(run, arithmetic));
+    block_bytes_ = replicas[0]->kv_geometry().block_bytes();
+    auto engine = Engine::StartWith(MakeRecordingModel(MakeReplicatedModel(std::move(replicas)), record_), run.engine);
+    SF_CHECK(engine.ok());
+    return std::move(engine).value();
+  }
+
+  std::unique_ptr<StepModel> Load(const Setting& run, const Arithmetic& arithmetic) {
     const std::filesystem::path path = std::filesystem::path("tests/golden") / arithmetic.folder;
     auto store = WeightStore::Open(path);
     SF_CHECK(store.ok());
@@ -76,10 +88,7 @@ class Invariance : public testing::TestWithParam<Arithmetic> {
         std::move(store).value(), *config,
         {.act = arithmetic.act, .isa = run.isa, .threads = run.threads, .attention_chunk = arithmetic.attention_chunk});
     SF_CHECK(model.ok());
-    block_bytes_ = (*model)->kv_geometry().block_bytes();
-    auto engine = Engine::StartWith(MakeRecordingModel(AdaptModel(std::move(model).value()), record_), run.engine);
-    SF_CHECK(engine.ok());
-    return std::move(engine).value();
+    return AdaptModel(std::move(model).value());
   }
 
   // Keeps the answers of the first run, compares those of the others.
@@ -154,6 +163,22 @@ TEST_P(Invariance, EveryLogitHasTheBitsOfItsRequestAlone) {
     }
   }
   EXPECT_GT(preemptions, 0u);
+}
+
+TEST_P(Invariance, NoLogitDependsOnTheNumberOfReplicas) {
+  RunAlone({.isa = DetectIsa(), .engine = {.max_num_batched_tokens = 256}});
+  const int64_t prefixes = record_.prefixes();
+  for (const int replicas : {2, 3}) {
+    SCOPED_TRACE(replicas);
+    EngineOptions options{.max_num_seqs = 12, .max_num_batched_tokens = 32};
+    if (replicas == 2) {  // little K/V memory, so that some may start again on another replica
+      options.max_model_len = 176;
+      options.kv_cache_memory_bytes = 12 * block_bytes_;
+    }
+    RunTogether({.isa = DetectIsa(), .replicas = replicas, .engine = options}, replicas);
+    EXPECT_EQ(record_.mismatches(), 0);
+    EXPECT_EQ(record_.prefixes(), prefixes);
+  }
 }
 
 // The comparison can fail: another chunk of the softmax tree is other arithmetic.

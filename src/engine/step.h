@@ -1,4 +1,4 @@
-// One step of the engine, and the page to start reading at: StepPlan → StepBatch → logits → StepResult.
+// One step of the engine, and the page to start reading at: GlobalPlan → StepBatches → logits → StepResult.
 #pragma once
 
 #include <cstdint>
@@ -37,33 +37,33 @@ struct StepResult {
     Sequence* sequence = nullptr;
     Result<SampledToken> token;  // appended to the sequence already; a failure concerns this sequence alone
   };
-  std::vector<Sampled> sampled;
-  int64_t rows = 0;
+  std::vector<Sampled> sampled;  // in order of replicas
+  int64_t rows = 0;              // of all replicas
 };
 
-// Thread rule: the step thread owns the runner, the pool and the sequences.
+// Thread rule: the step thread owns the runner, the pools and the sequences.
 class StepRunner {
  public:
-  // Borrows both.
-  StepRunner(StepModel& model, BlockPool& pool);
+  // Borrows both; one pool a replica.
+  StepRunner(StepModel& model, std::span<BlockPool> pools);
 
   // Carries a plan out. `sequences` are those of the snapshot that was planned for, in its order. The result is valid
   // until the next call.
-  StepResult& Run(const StepPlan& plan, std::span<Sequence* const> sequences);
+  StepResult& Run(const GlobalPlan& plan, std::span<Sequence* const> sequences);
 
-  // Gives the blocks of a sequence back to the pool; its progress is the caller's to change.
+  // Gives the blocks of a sequence back to the pool of its replica; its progress is the caller's to change.
   void ReleaseBlocks(Sequence& sequence);
 
  private:
-  void MoveBlocks(const StepPlan& plan, std::span<Sequence* const> sequences);
-  void BuildBatch(const StepPlan& plan, std::span<Sequence* const> sequences);
-  void SampleRows(const StepPlan& plan, std::span<Sequence* const> sequences, std::span<const float> logits);
+  void MoveBlocks(const StepPlan& plan, int32_t replica, std::span<Sequence* const> sequences);
+  void BuildBatch(const StepPlan& plan, std::span<Sequence* const> sequences, StepBatch& batch);
+  void SampleRows(const GlobalPlan& plan, std::span<Sequence* const> sequences, std::span<const float> logits);
 
   StepModel& model_;
-  BlockPool& pool_;
+  const std::span<BlockPool> pools_;  // [replicas]
   Sampler sampler_;
-  StepBatch batch_;    // reused
-  StepResult result_;  // reused
+  std::vector<StepBatch> batches_;  // [replicas], reused
+  StepResult result_;               // reused
 };
 
 }  // namespace sixfold

@@ -25,14 +25,16 @@ struct SequenceProgress {
   int64_t known = 0;     // tokens whose ids are known: prompt, then prompt and answer
   int64_t computed = 0;  // of those, how many have K/V; < known while the sequence is alive
   int64_t blocks = 0;    // held
+  int32_t replica = 0;   // that holds them; while it runs
 
   int64_t missing() const { return known - computed; }
 
-  void Admit() {
+  void Admit(int32_t on_replica) {
     SF_CHECK(state == SequenceState::kWaiting);
     SF_CHECK_EQ(computed, 0);
     SF_CHECK_EQ(blocks, 0);
     state = SequenceState::kRunning;
+    replica = on_replica;
   }
   // K/V of `rows` more positions is in the blocks.
   void Advance(int64_t rows) {
