@@ -9,7 +9,9 @@
 
 #include "base/status.h"
 #include "comm/ledger.h"
+#include "comm/reduce_type.h"
 #include "comm/transport.h"
+#include "comm/tree_sum.h"
 #include "mesh/cluster.h"
 #include "mesh/tree_cut.h"
 
@@ -21,12 +23,6 @@ struct CommGroup {
   std::vector<int> members;  // global ranks; this rank is one of them
 };
 
-// Elements that a reduction adds. kOr: bitwise or of 32-bit words, which joins parts of which all
-// but one are zero without touching a bit. Sums of kBF16 are added in fp32 and rounded once at the
-// end.
-enum class ReduceType : uint8_t { kF32, kF64, kBF16, kI32, kI64, kOr32 };
-int64_t SizeOf(ReduceType type);
-
 // Who keeps which elements of a reduction or gathers which: [members + 1], ascending from 0.
 using Bounds = std::vector<int64_t>;
 Bounds EqualBounds(int64_t elements, int members);  // sizes differ by at most one, larger first
@@ -36,7 +32,7 @@ Bounds EqualBounds(int64_t elements, int members);  // sizes differ by at most o
 // member move and count nothing. Thread rule: the rank's step thread.
 class Communicator {
  public:
-  // cluster and transport outlive it. Traffic goes to `ledger` (payload) and `control` (Broadcast,
+  // The transport outlives it. Traffic goes to `ledger` (payload) and `control` (Broadcast,
   // Barrier).
   Communicator(Transport& transport, const Cluster& cluster, CommGroup group, Ledger& ledger,
                ControlTraffic& control);
@@ -73,14 +69,41 @@ class Communicator {
   Status Barrier();
 
  private:
+  Operation Next(CommOp op);
+  // Count the operation under the links of the group; add bytes of one part.
+  void Count(CommOp op);
+  void CountBytes(CommOp op, int to, int64_t bytes);
+  void ControlSend(int to, std::span<const std::byte> data);
+  // Queue a part for Run; the caller counts.
+  void Send(CommOp op, int to, const void* data, int64_t bytes);
+  void Receive(int from, void* data, int64_t bytes);
+  Status Run(const Operation& operation);  // exchanges what is queued
+
+  Status ExchangePartials(const Operation& operation, int element, const TreeCut& cut,
+                          const Bounds& bounds, const std::byte* nodes);
+  void AddSlice(ReduceType type, const TreeCut& cut, const Share& own, int64_t elements,
+                const std::byte* nodes, std::byte* out);
+  Status AllReduceOfTwo(ReduceType type, const TreeCut& cut, int64_t elements,
+                        const std::byte* nodes, std::byte* out);
+  void QueueAllGather(CommOp op, const Bounds& bounds_bytes, std::byte* all);
+
   Transport& transport_;
-  const Cluster& cluster_;
   CommGroup group_;
   Ledger& ledger_;
   ControlTraffic& control_;
   int index_ = 0;
-  uint64_t sequence_ = 0;
-  std::vector<std::byte> received_;  // reused
+  std::vector<LinkClass> link_to_;         // [members]
+  std::vector<LinkClass> links_;           // that join two members, each once
+  uint64_t sequence_ = 0;                  // of the next collective
+  std::vector<uint64_t> sent_, received_;  // [members] of kSend
+  TreeSum sum_;
+
+  // Reused from call to call, so that none allocates once warm.
+  std::vector<std::byte> partials_;  // [nodes of the cut][own slice]
+  std::vector<const std::byte*> slots_;
+  std::vector<SendPart> sends_;
+  std::vector<RecvPart> recvs_;
+  Bounds bounds_, bounds_bytes_;
 };
 
 }  // namespace sixfold

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "comm/ledger.h"
+#include "mesh/axes.h"
 
 namespace sixfold {
 
@@ -18,8 +19,10 @@ namespace sixfold {
 // group, op or sequence number is a divergence, reported by name.
 struct Operation {
   CommOp op = CommOp::kBarrier;
-  int group = 0;          // number of the communicator, equal on all its members
-  uint64_t sequence = 0;  // of the operation within its group
+  int group = 0;  // number of the communicator, equal on all its members
+  // Of the operation within its group; a kSend counts within its sender, receiver and group.
+  uint64_t sequence = 0;
+  Axis axis = Axis::kTp;  // of the group, for messages
 };
 
 struct SendPart {
@@ -48,11 +51,12 @@ class Transport {
   virtual int rank() const = 0;
   virtual int world() const = 0;
 
-  // Starts all parts and returns when all are done; parts of size 0 are left out on both sides.
-  // Parts to and from one peer pair up in order. Errors end the instance (see Failed): kDeadline
-  // when a peer made no progress for the time-out, with rank, peer, operation, layer and step;
-  // kInternal for a divergence; kUnavailable when another rank failed first, with that rank's
-  // message.
+  // Starts all parts and returns when all are done; parts of size 0 are left out on both sides. No
+  // part goes to this rank itself. Parts to and from one peer pair up in order; a kSend pairs with
+  // a kSend of its group, whatever else is under way between the two ranks. Errors end the instance
+  // (see Failed): kDeadline when a peer made no progress for the time-out, with rank, peer,
+  // operation, layer and step; kInternal for a divergence; kUnavailable when another rank failed
+  // first, with that rank's message.
   virtual Status Exchange(const Operation& operation, std::span<const SendPart> sends,
                           std::span<const RecvPart> recvs) = 0;
 

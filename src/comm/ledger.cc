@@ -1,0 +1,19 @@
+#include "comm/ledger.h"
+
+namespace sixfold {
+
+std::string_view NameOf(CommOp op) {
+  switch (op) {
+    case CommOp::kAllReduce: return "all_reduce";
+    case CommOp::kReduceScatter: return "reduce_scatter";
+    case CommOp::kAllGather: return "all_gather";
+    case CommOp::kGather: return "gather";
+    case CommOp::kAllToAll: return "all_to_all";
+    case CommOp::kSend: return "send";
+    case CommOp::kBroadcast: return "broadcast";
+    case CommOp::kBarrier: return "barrier";
+  }
+  return "?";
+}
+
+}  // namespace sixfold

@@ -1,0 +1,75 @@
+#include "comm/local/shared.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "base/check.h"
+
+namespace sixfold::local {
+
+namespace {
+
+int UsableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+// The kernel's view of an atomic word.
+static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
+
+}  // namespace
+
+Shared::Shared(int ranks, const LocalWorldOptions& options)
+    : ranks_(ranks),
+      timeout_(options.timeout),
+      may_spin_(ranks * options.threads_per_rank <=
+                (options.cores > 0 ? options.cores : UsableCores())),
+      channels_(std::make_unique<Channel[]>(static_cast<size_t>(ranks) * ranks)),
+      bells_(std::make_unique<Bell[]>(ranks)),
+      states_(std::make_unique<RankState[]>(ranks)) {
+  SF_CHECK_GT(ranks, 0);
+  SF_CHECK_GT(options.timeout.count(), 0);
+}
+
+void Shared::Fail(int rank, const Status& why) {
+  SF_CHECK(!why.ok());
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failed_rank_ >= 0) return;
+    failed_rank_ = rank;
+    failure_ = why;
+  }
+  failed_.store(true, std::memory_order_seq_cst);
+  for (int r = 0; r < ranks_; ++r) {
+    bells_[r].rings.fetch_add(1, std::memory_order_seq_cst);
+    FutexWakeAll(bells_[r].rings);
+  }
+}
+
+Status Shared::FailureFor(int rank) const {
+  if (!failed()) return OkStatus();
+  const std::lock_guard lock(failure_mutex_);
+  if (rank == failed_rank_) return failure_;
+  return {StatusCode::kUnavailable, failure_.message()};
+}
+
+void FutexWait(std::atomic<uint32_t>& word, uint32_t value, std::chrono::nanoseconds span) {
+  timespec time{};
+  time.tv_sec = static_cast<time_t>(span.count() / 1'000'000'000);
+  time.tv_nsec = static_cast<long>(span.count() % 1'000'000'000);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, &time, nullptr,
+          0);
+}
+
+void FutexWakeAll(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr,
+          0);
+}
+
+}  // namespace sixfold::local

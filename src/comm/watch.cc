@@ -1,0 +1,134 @@
+#include "comm/watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+
+namespace sixfold {
+
+namespace {
+
+double Seconds(SteadyClock::duration span) { return std::chrono::duration<double>(span).count(); }
+
+bool Same(const Place& a, const Place& b) { return a.step == b.step && a.layer == b.layer; }
+
+// The rank at the end of `peer`'s chain of waits and the ranks on the way to it. `cycle`: the chain
+// comes back to a rank it has passed, or to `self`.
+struct Chain {
+  std::vector<int> ranks;  // peer first
+  bool cycle = false;
+};
+
+Chain Follow(int self, int peer, const RankView& view) {
+  Chain chain;
+  for (int at = peer; at >= 0; at = view.WaitsFor(at)) {
+    if (at == self || std::find(chain.ranks.begin(), chain.ranks.end(), at) != chain.ranks.end()) {
+      chain.cycle = true;
+      break;
+    }
+    chain.ranks.push_back(at);
+  }
+  return chain;
+}
+
+// The first collective with the same group and number that the two ranks did not enter alike.
+std::optional<std::string> FirstDifference(int a, const RankReport& report_a, int b,
+                                           const RankReport& report_b) {
+  for (const OperationRecord& in_a : report_a.history) {
+    if (in_a.operation.op == CommOp::kSend) continue;
+    for (const OperationRecord& in_b : report_b.history) {
+      if (in_b.operation.op == CommOp::kSend || in_b.operation.group != in_a.operation.group ||
+          in_b.operation.sequence != in_a.operation.sequence)
+        continue;
+      if (in_a.operation.op != in_b.operation.op || !Same(in_a.place, in_b.place)) {
+        return fmt::format("rank {} entered {}, rank {} entered {}", a, Describe(in_a), b,
+                           Describe(in_b));
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::string Position(const RankReport& report) {
+  return report.history.empty() ? std::string("none yet") : Describe(report.history.back());
+}
+
+}  // namespace
+
+std::string Describe(const Operation& operation) {
+  return fmt::format("{} {} of {} group {}", NameOf(operation.op), operation.sequence,
+                     NameOf(operation.axis), operation.group);
+}
+
+std::string Describe(const Place& place) {
+  return place.layer < 0 ? fmt::format("step {}", place.step)
+                         : fmt::format("layer {}, step {}", place.layer, place.step);
+}
+
+std::string Describe(const OperationRecord& record) {
+  return fmt::format("{} ({})", Describe(record.operation), Describe(record.place));
+}
+
+Status Divergence(int rank, const OperationRecord& here, int peer, const OperationRecord& there) {
+  return Internal(fmt::format("ranks diverge: rank {} is in {}, rank {} sent it {}", rank,
+                              Describe(here), peer, Describe(there)));
+}
+
+Status SizeDivergence(int rank, const OperationRecord& here, int64_t bytes_here, int peer,
+                      int64_t bytes_there) {
+  return Internal(
+      fmt::format("ranks diverge in {}: rank {} expects {} bytes of rank {}, which sent {}",
+                  Describe(here), rank, bytes_here, peer, bytes_there));
+}
+
+Watch::Watch(int rank, int world, std::chrono::milliseconds timeout)
+    : rank_(rank), timeout_(timeout), seen_(world) {}
+
+Watch::Stall Watch::WorstOf(std::span<const int> peers, SteadyClock::time_point now,
+                            const RankView& view) {
+  SF_CHECK(!peers.empty());
+  Stall worst;
+  for (const int peer : peers) {
+    SteadyClock::time_point since = begin_;
+    for (const int rank : Follow(rank_, peer, view).ranks) {
+      const uint64_t progress = view.ProgressOf(rank);
+      if (progress != seen_[rank].progress) seen_[rank] = {progress, now};
+      since = std::max(since, seen_[rank].since);
+    }
+    if (worst.peer < 0 || now - since > worst.span) worst = {peer, now - since};
+  }
+  return worst;
+}
+
+Status Watch::Expired(const OperationRecord& here, int peer, SteadyClock::time_point now,
+                      const RankView& view) const {
+  std::string text = fmt::format("rank {} waited {:.1f} s for rank {} in {}: ", rank_,
+                                 Seconds(now - begin_), peer, Describe(here));
+  const Chain chain = Follow(rank_, peer, view);
+  for (const int rank : chain.ranks) {
+    const RankReport report = view.ReportOf(rank);
+    const int next = view.WaitsFor(rank);
+    if (next >= 0) {
+      text += fmt::format("rank {} waits for rank {} in {}; ", rank, next, Position(report));
+    } else {
+      text += fmt::format(
+          "rank {} was last seen in {} (last operation: {}) and made no progress since; ", rank,
+          Describe(report.place), Position(report));
+    }
+  }
+  // Where the cause is not a rank that stands still, two ranks have entered different operations.
+  const RankReport mine = view.ReportOf(rank_);
+  for (const int rank : chain.ranks) {
+    if (const auto difference = FirstDifference(rank_, mine, rank, view.ReportOf(rank))) {
+      text += "first difference: " + *difference + "; ";
+      break;
+    }
+  }
+  text.resize(text.size() - 2);
+  return {StatusCode::kDeadline, std::move(text)};
+}
+
+}  // namespace sixfold

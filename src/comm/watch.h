@@ -1,0 +1,86 @@
+// When a wait has lasted too long, and whose fault that is. Both transports use it; they differ in
+// how a rank learns of the others.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/transport.h"
+
+namespace sixfold {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// Operations that a rank remembers to tell where two ranks parted: two steps of a model with 30
+// layers, and a report of them fits an eager message of MPI.
+inline constexpr int kHistory = 128;
+
+struct OperationRecord {
+  Operation operation;
+  Place place;
+};
+
+// What is known of one rank, for a message.
+struct RankReport {
+  Place place;
+  int waits_for = -1;                    // global rank; -1: not waiting
+  std::vector<OperationRecord> history;  // oldest first; the last may be under way
+};
+
+// How a waiting rank sees the others.
+class RankView {
+ public:
+  virtual ~RankView() = default;
+  // Changes with every operation begun or ended and every Progress() of that rank.
+  virtual uint64_t ProgressOf(int rank) const = 0;
+  virtual int WaitsFor(int rank) const = 0;
+  virtual RankReport ReportOf(int rank) const = 0;
+};
+
+// "all_reduce 17 of tp group 3 (layer 4, step 12)".
+std::string Describe(const Operation& operation);
+std::string Describe(const Place& place);
+std::string Describe(const OperationRecord& record);
+
+// A message that is not the one awaited. kInternal.
+Status Divergence(int rank, const OperationRecord& here, int peer, const OperationRecord& there);
+Status SizeDivergence(int rank, const OperationRecord& here, int64_t bytes_here, int peer,
+                      int64_t bytes_there);
+
+// One rank's deadline. A peer that waits itself is as alive as the rank at the end of its chain of
+// waits, so that a slow first stage does not make the second blame the third.
+class Watch {
+ public:
+  Watch(int rank, int world, std::chrono::milliseconds timeout);
+
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  void BeginWait(SteadyClock::time_point now) { begin_ = now; }
+
+  struct Stall {
+    int peer = -1;
+    SteadyClock::duration span{};  // since somebody on the peer's chain made progress
+  };
+  // Of the peers still awaited, the one that stands still the longest. `peers` is not empty.
+  Stall WorstOf(std::span<const int> peers, SteadyClock::time_point now, const RankView& view);
+
+  // kDeadline, in words: who waited for whom in what, and the cause as far as the view shows it.
+  Status Expired(const OperationRecord& here, int peer, SteadyClock::time_point now,
+                 const RankView& view) const;
+
+ private:
+  struct Seen {
+    uint64_t progress = 0;
+    SteadyClock::time_point since{};
+  };
+
+  const int rank_;
+  const std::chrono::milliseconds timeout_;
+  SteadyClock::time_point begin_{};
+  std::vector<Seen> seen_;  // [world]
+};
+
+}  // namespace sixfold
