@@ -52,10 +52,12 @@ struct Engine::Impl {
   // Step thread.
   void Loop();
   void TakeMail(Inbox::Mail& mail);
-  void Step();
+  Status Step();
+  void Fail(const Status& why);
   GlobalPlan Plan();
   void Deliver(StepResult& result);
   void AbortMatching(RequestId id, int choice);
+  void FailAll(const Status& why);
   void Finish(ActiveRequest& active, Sequence& sequence, Delta delta);
   void Emit(ActiveRequest& active, Delta delta);
   void Flush();
@@ -80,6 +82,7 @@ struct Engine::Impl {
 
   mutable std::mutex stats_mutex;
   EngineStats published;  // guarded by stats_mutex
+  Status failure;         // guarded by stats_mutex
 
   std::thread thread;  // last, so that all it uses is there
 };
@@ -155,13 +158,34 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::Activate(Request request, S
 void Engine::Impl::Loop() {
   SetFloatMode();
   Inbox::Mail mail;
-  while (true) {
+  Status status;
+  while (status.ok()) {
     inbox.Take(alive.empty() ? Inbox::WhenEmpty::kSleep : Inbox::WhenEmpty::kReturn, mail);
     TakeMail(mail);
     if (mail.stop) break;
-    if (!alive.empty()) Step();
+    if (!alive.empty()) status = Step();
   }
-  for (const auto& request : active) AbortMatching(request->request.id, Inbox::kAllChoices);
+  if (status.ok()) {
+    for (const auto& request : active) AbortMatching(request->request.id, Inbox::kAllChoices);
+    Flush();
+  } else {
+    Fail(status);
+  }
+  inbox.End();
+}
+
+// Whoever hears of the failure finds it in health() already, and whoever came in before the inbox closed hears of it.
+void Engine::Impl::Fail(const Status& why) {
+  const Status unavailable(StatusCode::kUnavailable, why.message());
+  {
+    const std::lock_guard lock(stats_mutex);
+    failure = unavailable;
+  }
+  inbox.Fail(unavailable);
+  Inbox::Mail late;
+  inbox.Take(Inbox::WhenEmpty::kReturn, late);
+  TakeMail(late);
+  FailAll(unavailable);
   Flush();
 }
 
@@ -176,14 +200,15 @@ void Engine::Impl::TakeMail(Inbox::Mail& mail) {
 }
 
 // One turn of the loop: what the policy says, carried out, and its news sent.
-void Engine::Impl::Step() {
+Status Engine::Impl::Step() {
   const GlobalPlan plan = Plan();
   SF_CHECK(!plan.empty());  // each sequence alone fits into all blocks of a replica, so some row can be computed
-  StepResult& result = runner.Run(plan, planned);
+  SF_RETURN_IF_ERROR(runner.Run(plan, planned));
   ++counters.steps;
   for (const StepPlan& replica : plan.replicas) counters.preemptions += replica.preempt.size();
-  Deliver(result);
+  Deliver(runner.result());
   Flush();
+  return OkStatus();
 }
 
 GlobalPlan Engine::Impl::Plan() {
@@ -242,6 +267,17 @@ void Engine::Impl::AbortMatching(RequestId id, int choice) {
     if (choice != Inbox::kAllChoices && choice != s.choice) continue;
     ++counters.aborted;
     Finish(*found->second, s, {.request = id, .choice = s.choice, .finish = FinishReason::kAborted, .seed = s.seed});
+  }
+}
+
+void Engine::Impl::FailAll(const Status& why) {
+  for (const auto& request : active) {
+    for (Sequence& s : request->choices) {
+      if (s.progress.state == SequenceState::kFinished) continue;
+      ++counters.failed;
+      Finish(*request, s,
+             {.request = s.request, .choice = s.choice, .finish = FinishReason::kError, .error = why, .seed = s.seed});
+    }
   }
 }
 
@@ -315,7 +351,10 @@ const Model& Engine::model() const {
 
 const EngineOptions& Engine::options() const { return impl_->options; }
 
+int64_t Engine::vocab() const { return impl_->model->vocab(); }
+
 Result<RequestId> Engine::Submit(Request request, Sink sink) {
+  SF_RETURN_IF_ERROR(health());
   SF_ASSIGN_OR_RETURN(std::unique_ptr<ActiveRequest> active, impl_->Activate(std::move(request), std::move(sink)));
   return impl_->inbox.Submit(std::move(active));
 }
@@ -332,9 +371,18 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
+Status Engine::health() const {
+  {
+    const std::lock_guard lock(impl_->stats_mutex);
+    if (!impl_->failure.ok()) return impl_->failure;
+  }
+  const Status model = impl_->model->health();
+  return model.ok() ? model : Status(StatusCode::kUnavailable, model.message());
+}
+
 Status Engine::Drain(std::chrono::milliseconds deadline) {
   impl_->inbox.Close();
-  if (impl_->inbox.WaitIdle(std::chrono::steady_clock::now() + deadline)) return OkStatus();
+  if (impl_->inbox.WaitIdle(std::chrono::steady_clock::now() + deadline)) return health();
   const int64_t left = impl_->inbox.choices_alive();
   impl_->inbox.AbortAll();
   const bool ended = impl_->inbox.WaitIdle(std::chrono::steady_clock::now() + kAbortGrace);

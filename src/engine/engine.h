@@ -58,6 +58,7 @@ class Engine {
 
   const Model& model() const;            // of an engine made by Start
   const EngineOptions& options() const;  // with the zeros resolved
+  int64_t vocab() const;
 
   // Errors: kContextLength (prompt does not leave room for one token), kInvalidArgument, kOverloaded, kUnavailable.
   // max_tokens is cut to what the context leaves. The sink gets one final Delta a choice, whatever happens.
@@ -69,7 +70,14 @@ class Engine {
   void AbortChoice(RequestId id, int choice);
 
   EngineStats stats() const;
-  // No new requests; returns when all have finished or the deadline passes (then they are aborted: kDeadline).
+
+  // OK, or why this engine will never compute again (kUnavailable, the model's words): a pass has failed, or the model
+  // is known to be broken. After a failed pass each living choice has had a final Delta with kError and this status,
+  // and the step thread has ended; Submit returns the status.
+  Status health() const;
+
+  // No new requests; returns when all have finished or the deadline passes (then they are aborted: kDeadline). Of an
+  // engine that has failed: returns health() at once.
   Status Drain(std::chrono::milliseconds deadline);
 
  private:

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <deque>
 #include <thread>
@@ -464,6 +465,76 @@ TEST(Engine, EndsWithRequestsInFlight) {
   opener.join();
   EXPECT_EQ(running.choice().finish, FinishReason::kAborted);
   EXPECT_EQ(queued.choice().finish, FinishReason::kAborted);
+}
+
+TEST(Engine, AFailedPassEndsEveryChoiceWithTheReason) {
+  const FakeModelOptions model{.replicas = 2, .eos_ids = {}, .fail_at_pass = 3};
+  auto engine = StartFake(model, {.max_num_seqs = 2});
+  EXPECT_TRUE(engine->health().ok());
+  std::deque<Recorder> recorders;
+  const Request r{.prompt = {1, 2}, .sampling = {.seed = 1, .n = 3, .max_tokens = 100}};
+  for (int i = 0; i < 4; ++i) {  // some run, some wait
+    const auto id = engine->Submit(r, recorders.emplace_back(3).Sink());
+    ASSERT_TRUE(id.ok() || id.status().message() == kFakeFailure);
+    if (!id.ok()) recorders.pop_back();
+  }
+  ASSERT_GE(recorders.size(), 1u);
+  for (Recorder& recorder : recorders) {
+    ASSERT_TRUE(recorder.Wait(seconds(5)));
+    for (int c = 0; c < 3; ++c) {
+      EXPECT_EQ(recorder.choice(c).finish, FinishReason::kError);
+      EXPECT_EQ(recorder.choice(c).error.code(), StatusCode::kUnavailable);
+      EXPECT_EQ(recorder.choice(c).error.message(), kFakeFailure);
+      EXPECT_LE(recorder.choice(c).tokens.size(), 3u);
+    }
+  }
+  EXPECT_EQ(recorders[0].choice(0).tokens.size(), 3u);  // of the passes before
+  EXPECT_EQ(engine->health().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(engine->health().message(), kFakeFailure);
+  const Status refused = engine->Submit(r, recorders[0].Sink()).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(refused.message(), kFakeFailure);
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.steps, 3u);
+  EXPECT_EQ(stats.failed, 3 * recorders.size());
+  EXPECT_EQ(stats.blocks_used, 0);
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_EQ(engine->Drain(seconds(30)).message(), kFakeFailure);
+  engine.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, seconds(2));
+}
+
+// Requests and aborts from many threads while the pass fails: each accepted one hears its end, once.
+TEST(Engine, NobodyIsForgottenWhenAPassFails) {
+  for (int64_t pass = 0; pass < 40; ++pass) {
+    auto engine = StartFake({.eos_ids = {}, .fail_at_pass = pass});
+    std::atomic<int> accepted = 0, ended = 0;
+    std::vector<std::thread> clients;
+    for (int c = 0; c < 4; ++c) {
+      clients.emplace_back([&] {
+        while (true) {
+          const auto id = engine->Submit({.prompt = {1}, .sampling = {.max_tokens = 3}},
+                                         [&](const Delta& delta) { ended += delta.finish.has_value(); });
+          if (!id.ok()) return;
+          ++accepted;
+          if (id->value() % 3 == 0) engine->Abort(*id);
+        }
+      });
+    }
+    for (std::thread& t : clients) t.join();
+    EXPECT_EQ(engine->Drain(seconds(10)).message(), kFakeFailure);
+    EXPECT_EQ(accepted, ended);
+  }
+}
+
+TEST(Engine, AModelThatIsKnownToBeBrokenTakesNoRequests) {
+  std::atomic<bool> dead = false;
+  auto engine = StartFake({.dead = &dead});
+  ASSERT_TRUE(Ask(*engine, {.prompt = {1}}).ok());
+  dead = true;
+  EXPECT_EQ(engine->health().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Ask(*engine, {.prompt = {1}}).status().message(), kFakeFailure);
 }
 
 double ProcessCpuSeconds() {

@@ -8,6 +8,7 @@ namespace sixfold {
 
 Result<RequestId> Inbox::Submit(std::unique_ptr<ActiveRequest> request) {
   const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
   if (closed_) return Status(StatusCode::kUnavailable, "the engine is shutting down");
   if (choices_alive_ >= choices_max_) {
     return Status(StatusCode::kOverloaded,
@@ -73,9 +74,21 @@ void Inbox::Stop() {
   mail_came_.notify_one();
 }
 
+void Inbox::Fail(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  failure_ = why;
+}
+
+void Inbox::End() {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  became_idle_.notify_all();
+}
+
 bool Inbox::WaitIdle(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  return became_idle_.wait_until(lock, deadline, [&] { return choices_alive_ == 0 && sleeping_; });
+  return became_idle_.wait_until(lock, deadline, [&] { return choices_alive_ == 0 && (sleeping_ || ended_); });
 }
 
 int64_t Inbox::choices_alive() const {

@@ -44,7 +44,7 @@ class Inbox {
 
   explicit Inbox(int64_t choices_max) : choices_max_(choices_max) {}
 
-  // Gives the request its id. kOverloaded when choices_max are alive, kUnavailable after Close or Stop.
+  // Gives the request its id. kOverloaded when choices_max are alive, kUnavailable after Close, Stop or Fail.
   Result<RequestId> Submit(std::unique_ptr<ActiveRequest> request);
   void Abort(RequestId id, int choice);
 
@@ -56,7 +56,11 @@ class Inbox {
 
   void Close();  // no new requests
   void Stop();   // and the step thread shall end
-  // True when nothing is alive and the step thread sleeps, so that all sinks have returned.
+  // Step thread: no new requests, which are told why.
+  void Fail(const Status& why);
+  // Step thread: it takes no more mail, and all sinks have returned.
+  void End();
+  // True when nothing is alive and the step thread sleeps or has ended, so that all sinks have returned.
   bool WaitIdle(std::chrono::steady_clock::time_point deadline);
   void AbortAll();
   int64_t choices_alive() const;
@@ -70,8 +74,10 @@ class Inbox {
   int64_t choices_alive_ = 0;
   std::unordered_map<RequestId, int> alive_;  // choices alive of each request
   Mail mail_;
+  Status failure_;
   bool closed_ = false;
   bool sleeping_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace sixfold

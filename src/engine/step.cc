@@ -10,17 +10,16 @@ namespace sixfold {
 StepRunner::StepRunner(StepModel& model, std::span<BlockPool> pools)
     : model_(model), pools_(pools), sampler_(model.vocab()), batches_(pools.size()) {}
 
-StepResult& StepRunner::Run(const GlobalPlan& plan, std::span<Sequence* const> sequences) {
+Status StepRunner::Run(const GlobalPlan& plan, std::span<Sequence* const> sequences) {
   SF_CHECK_EQ(plan.replicas.size(), batches_.size());
   result_.rows = 0;
   for (size_t r = 0; r < batches_.size(); ++r) {
     MoveBlocks(plan.replicas[r], static_cast<int32_t>(r), sequences);
     BuildBatch(plan.replicas[r], sequences, batches_[r]);
   }
-  const Result<std::span<const float>> logits = model_.Forward(batches_);
-  SF_CHECK(logits.ok());
-  SampleRows(plan, sequences, *logits);
-  return result_;
+  SF_ASSIGN_OR_RETURN(const std::span<const float> logits, model_.Forward(batches_));
+  SampleRows(plan, sequences, logits);
+  return OkStatus();
 }
 
 void StepRunner::ReleaseBlocks(Sequence& sequence) {

@@ -47,9 +47,10 @@ class StepRunner {
   // Borrows both; one pool a replica.
   StepRunner(StepModel& model, std::span<BlockPool> pools);
 
-  // Carries a plan out. `sequences` are those of the snapshot that was planned for, in its order. The result is valid
-  // until the next call.
-  StepResult& Run(const GlobalPlan& plan, std::span<Sequence* const> sequences);
+  // Carries a plan out. `sequences` are those of the snapshot that was planned for, in its order. A failure is the
+  // model's: nothing was computed, and no step can follow.
+  Status Run(const GlobalPlan& plan, std::span<Sequence* const> sequences);
+  StepResult& result() { return result_; }  // of the last Run that was OK
 
   // Gives the blocks of a sequence back to the pool of its replica; its progress is the caller's to change.
   void ReleaseBlocks(Sequence& sequence);

@@ -37,6 +37,10 @@ class StepModel {
   // [sum of logit_rows][vocab] of all replicas in order, valid until the next call. A failure ends the instance: no pass
   // can follow.
   virtual Result<std::span<const float>> Forward(std::span<const StepBatch> batches) = 0;
+
+  // A failure that is known before a pass has met it (a rank that died while the engine was idle). Any thread, also
+  // during Forward.
+  virtual Status health() const { return OkStatus(); }
 };
 
 std::unique_ptr<StepModel> AdaptModel(std::unique_ptr<Model> model);

@@ -56,9 +56,19 @@ class FakeModel : public StepModel {
   Result<std::span<const float>> Forward(std::span<const StepBatch> batches) override {
     SF_CHECK_EQ(batches.size(), kv_.size());
     if (options_.gate != nullptr) options_.gate->Pass();
+    const int64_t pass = passes_++;
+    if (options_.fail_at_pass) {
+      SF_CHECK_LE(pass, *options_.fail_at_pass);
+      if (pass == *options_.fail_at_pass) return Status(StatusCode::kDeadline, kFakeFailure);
+    }
     logits_.clear();
     for (size_t replica = 0; replica < batches.size(); ++replica) Compute(batches[replica], kv_[replica]);
     return std::span<const float>(logits_);
+  }
+
+  Status health() const override {
+    const bool dead = options_.dead != nullptr && *options_.dead;
+    return dead ? Status(StatusCode::kInternal, kFakeFailure) : OkStatus();
   }
 
  private:
@@ -96,6 +106,7 @@ class FakeModel : public StepModel {
   const FakeModelOptions options_;
   std::vector<KvStorage> kv_;  // [replicas]
   std::vector<float> logits_;
+  int64_t passes_ = 0;
 };
 
 }  // namespace

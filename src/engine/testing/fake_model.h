@@ -31,6 +31,8 @@ class StepGate {
   bool blocked_ = false;
 };
 
+inline constexpr const char* kFakeFailure = "rank 3 waited 30 s for rank 1 (all-reduce, layer 7, step 12)";
+
 struct FakeModelOptions {
   int replicas = 1;
   int64_t vocab = 64;
@@ -41,6 +43,8 @@ struct FakeModelOptions {
   std::optional<TokenId> nan_after;      // all logits are NaN where the last token is this one
   StepGate* gate = nullptr;              // borrowed; may be absent
   std::atomic<int64_t>* rows = nullptr;  // borrowed: counts rows computed; may be absent
+  std::optional<int64_t> fail_at_pass;   // this one (from 0) fails with kDeadline and kFakeFailure; a later one is a bug
+  const std::atomic<bool>* dead = nullptr;  // borrowed: health() fails with kFakeFailure when set; may be absent
 };
 
 // The same logits that FakeModel gives after `tokens`, computed without pages: the oracle.

@@ -20,6 +20,7 @@ class RecordingModel : public StepModel {
   int64_t max_positions() const override { return inner_->max_positions(); }
   std::span<const TokenId> eos_ids() const override { return inner_->eos_ids(); }
 
+  Status health() const override { return inner_->health(); }
   Status AllocateKv(int32_t blocks) override { return inner_->AllocateKv(blocks); }
 
   Result<std::span<const float>> Forward(std::span<const StepBatch> batches) override {
