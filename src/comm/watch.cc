@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "base/check.h"
 
@@ -34,24 +33,6 @@ Chain Follow(int self, int peer, const RankView& view) {
   return chain;
 }
 
-// The first collective with the same group and number that the two ranks did not enter alike.
-std::optional<std::string> FirstDifference(int a, const RankReport& report_a, int b,
-                                           const RankReport& report_b) {
-  for (const OperationRecord& in_a : report_a.history) {
-    if (in_a.operation.op == CommOp::kSend) continue;
-    for (const OperationRecord& in_b : report_b.history) {
-      if (in_b.operation.op == CommOp::kSend || in_b.operation.group != in_a.operation.group ||
-          in_b.operation.sequence != in_a.operation.sequence)
-        continue;
-      if (in_a.operation.op != in_b.operation.op || !Same(in_a.place, in_b.place)) {
-        return fmt::format("rank {} entered {}, rank {} entered {}", a, Describe(in_a), b,
-                           Describe(in_b));
-      }
-    }
-  }
-  return std::nullopt;
-}
-
 std::string Position(const RankReport& report) {
   return report.history.empty() ? std::string("none yet") : Describe(report.history.back());
 }
@@ -72,9 +53,28 @@ std::string Describe(const OperationRecord& record) {
   return fmt::format("{} ({})", Describe(record.operation), Describe(record.place));
 }
 
-Status Divergence(int rank, const OperationRecord& here, int peer, const OperationRecord& there) {
-  return Internal(fmt::format("ranks diverge: rank {} is in {}, rank {} sent it {}", rank,
-                              Describe(here), peer, Describe(there)));
+std::string FirstDifference(int a, int b, const RankView& view) {
+  const RankReport report_a = view.ReportOf(a), report_b = view.ReportOf(b);
+  for (const OperationRecord& in_a : report_a.history) {
+    if (in_a.operation.op == CommOp::kSend) continue;
+    for (const OperationRecord& in_b : report_b.history) {
+      if (in_b.operation.op == CommOp::kSend || in_b.operation.group != in_a.operation.group ||
+          in_b.operation.sequence != in_a.operation.sequence)
+        continue;
+      if (in_a.operation.op != in_b.operation.op || !Same(in_a.place, in_b.place)) {
+        return fmt::format("; first difference: rank {} entered {}, rank {} entered {}", a,
+                           Describe(in_a), b, Describe(in_b));
+      }
+    }
+  }
+  return {};
+}
+
+Status Divergence(int rank, const OperationRecord& here, int peer, const OperationRecord& there,
+                  const RankView& view) {
+  return Internal(fmt::format("ranks diverge: rank {} is in {}, rank {} sent it {}{}", rank,
+                              Describe(here), peer, Describe(there),
+                              FirstDifference(rank, peer, view)));
 }
 
 Status SizeDivergence(int rank, const OperationRecord& here, int64_t bytes_here, int peer,
@@ -119,15 +119,13 @@ Status Watch::Expired(const OperationRecord& here, int peer, SteadyClock::time_p
           Describe(report.place), Position(report));
     }
   }
-  // Where the cause is not a rank that stands still, two ranks have entered different operations.
-  const RankReport mine = view.ReportOf(rank_);
-  for (const int rank : chain.ranks) {
-    if (const auto difference = FirstDifference(rank_, mine, rank, view.ReportOf(rank))) {
-      text += "first difference: " + *difference + "; ";
-      break;
-    }
-  }
   text.resize(text.size() - 2);
+  // Where the cause is not a rank that stands still, two ranks have entered different operations.
+  for (const int rank : chain.ranks) {
+    const std::string difference = FirstDifference(rank_, rank, view);
+    text += difference;
+    if (!difference.empty()) break;
+  }
   return {StatusCode::kDeadline, std::move(text)};
 }
 

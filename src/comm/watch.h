@@ -46,8 +46,13 @@ std::string Describe(const Operation& operation);
 std::string Describe(const Place& place);
 std::string Describe(const OperationRecord& record);
 
+// "; first difference: …": the earliest collective of one group and number that two ranks did not
+// enter alike, also in the same layer and step; empty if none is known.
+std::string FirstDifference(int a, int b, const RankView& view);
+
 // A message that is not the one awaited. kInternal.
-Status Divergence(int rank, const OperationRecord& here, int peer, const OperationRecord& there);
+Status Divergence(int rank, const OperationRecord& here, int peer, const OperationRecord& there,
+                  const RankView& view);
 Status SizeDivergence(int rank, const OperationRecord& here, int64_t bytes_here, int peer,
                       int64_t bytes_there);
 

@@ -238,7 +238,8 @@ LocalTransport::Outcome LocalTransport::Receive(const RecvPart& part) {
   if (sent.op != operation_.op || sent.group != operation_.group ||
       sent.sequence != operation_.sequence) {
     const RankState& peer = shared_.state(part.peer);
-    shared_.Fail(rank_, Divergence(rank_, Here(), part.peer, {sent, {peer.step, peer.layer}}));
+    shared_.Fail(rank_,
+                 Divergence(rank_, Here(), part.peer, {sent, {peer.step, peer.layer}}, *this));
     return Outcome::kDiverged;
   }
   if (message->size != part.data.size()) {
