@@ -25,12 +25,17 @@ int64_t WorkOf(const AttentionPiece& piece) {
          (kv.k_dim + kv.v_dim);
 }
 
+int KvGroup(const AttentionArgs& args) { return args.kv_group > 0 ? args.kv_group : args.heads / args.kv.kv_heads; }
+
 void CheckArgs(const AttentionArgs& args) {
   SF_CHECK(std::has_single_bit(static_cast<unsigned>(args.chunk)));
   SF_CHECK_GE(args.chunk, kPageTokens);
   SF_CHECK_LE(args.chunk, kMaxChunk);
   SF_CHECK_GE(args.kv.kv_heads, 1);
-  SF_CHECK_EQ(args.heads % args.kv.kv_heads, 0);
+  const int group = KvGroup(args);
+  SF_CHECK_GE(group, 1);
+  SF_CHECK_LT(args.group_offset, group);
+  SF_CHECK_EQ((args.heads + args.group_offset + group - 1) / group, args.kv.kv_heads);
   SF_CHECK_GE(args.window, 0);
 }
 
@@ -70,13 +75,14 @@ void AttentionRunner::RunMember(int member) {
 
 void AttentionRunner::PlanPieces(const AttentionArgs& args) {
   pieces_.clear();
-  const int group = args.heads / args.kv.kv_heads;
   int64_t last_chunk = 0;
   for (const AttentionSequence& sequence : args.sequences) {
-    const int64_t lanes = sequence.rows * group;
-    const int64_t step = lanes >= kMinTiledLanes ? kMaxPieceLanes : group;
     last_chunk = std::max(last_chunk, ChunkOf(args, sequence.first_position + std::max<int64_t>(sequence.rows, 1) - 1));
     for (int head = 0; head < args.kv.kv_heads; ++head) {
+      const int first_head = std::max(0, head * KvGroup(args) - args.group_offset);
+      const int group = std::min(args.heads, (head + 1) * KvGroup(args) - args.group_offset) - first_head;
+      const int64_t lanes = sequence.rows * group;
+      const int64_t step = lanes >= kMinTiledLanes ? kMaxPieceLanes : group;
       // The last rows see most keys: they go first, so that threads end together.
       for (int64_t begin = (lanes - 1) / step * step; lanes > 0 && begin >= 0; begin -= step) {
         const int64_t end = std::min(lanes, begin + step);
@@ -85,6 +91,8 @@ void AttentionRunner::PlanPieces(const AttentionArgs& args) {
         pieces_.push_back({.args = &args,
                            .sequence = &sequence,
                            .kv_head = head,
+                           .first_head = first_head,
+                           .group = group,
                            .lane_begin = begin,
                            .lane_end = end,
                            .chunk_begin = ChunkOf(args, first.first),

@@ -26,13 +26,15 @@ struct AttentionShape {
   int tree_levels = 0;
 };
 
-// A lane is one query: lane = row * group + g is query head kv_head * group + g of the sequence's row `row`.
+// A lane is one query: lane = row * group + g is query head first_head + g of the sequence's row `row`.
 // A piece is up to kMaxPieceLanes consecutive lanes over the chunks [chunk_begin, chunk_end), which is one node of the
 // tree (chunk_begin is a multiple of a power of two that is no less than their number) or everything that is visible.
 struct AttentionPiece {
   const AttentionArgs* args = nullptr;
   const AttentionSequence* sequence = nullptr;
   int kv_head = 0;
+  int first_head = 0;  // the query heads that read kv_head: [first_head, first_head + group)
+  int group = 1;
   int tree_levels = 0;
   int64_t lane_begin = 0, lane_end = 0;
   int64_t chunk_begin = 0, chunk_end = 0;

@@ -36,6 +36,9 @@ Isa DetectIsa();
 enum class ActDType : uint8_t { kF32, kBF16, kInt8 };
 std::string_view NameOf(ActDType dtype);
 
+// Mode of --numerics. kReproducible: the contract above. kFast: sums that a layout cuts are added as the layout likes.
+enum class Numerics : uint8_t { kReproducible, kFast };
+
 // Call at the start of every thread that computes: sets flush-to-zero and denormals-are-zero.
 void SetFloatMode();
 

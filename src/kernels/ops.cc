@@ -80,7 +80,6 @@ struct Ops::Impl {
   const OpsTable& table;
   ThreadPool& pool;
   AttentionRunner attention;
-  std::vector<float> head_sums;  // RmsNormHeads: [rows][heads]
 };
 
 Ops::Ops(Isa isa, ThreadPool& pool) : impl_(std::make_unique<Impl>(TableOf(isa), pool)) {}
@@ -98,18 +97,23 @@ void Ops::RmsNorm(const float* x, int64_t x_stride, int64_t rows, int64_t n, con
   });
 }
 
-void Ops::RmsNormHeads(float* x, int64_t rows, int heads, int head_dim, const float* weight, float eps) {
+void Ops::HeadSquares(const float* x, int64_t rows, int heads, int head_dim, float* sums) {
   const OpsTable& table = impl_->table;
-  const int64_t n = int64_t{heads} * head_dim;
-  std::vector<float>& sums = impl_->head_sums;
-  if (static_cast<int64_t>(sums.size()) < rows * heads) sums.resize(rows * heads);
+  Split(impl_->pool, rows, rows * heads * head_dim, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin * heads; i < end * heads; ++i) sums[i] = table.sum_squares(x + i * head_dim, head_dim);
+  });
+}
+
+void Ops::ScaleHeads(float* x, int64_t rows, const HeadScaling& s) {
+  const OpsTable& table = impl_->table;
+  const int64_t n = int64_t{s.heads} * s.head_dim;
+  const int64_t n_total = int64_t{s.heads_total} * s.head_dim;
   Split(impl_->pool, rows, rows * n, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> tree(s.heads_total);
     for (int64_t r = begin; r < end; ++r) {
-      float* row = x + r * n;
-      float* sum = sums.data() + r * heads;
-      for (int h = 0; h < heads; ++h) sum[h] = table.sum_squares(row + int64_t{h} * head_dim, head_dim);
-      const float total = TreeOf(sum, heads, [](float a, float b) { return a + b; });
-      table.scale_by_weight(row, n, InverseRms(total, n, eps), weight, row);
+      std::copy_n(s.sums + r * s.heads_total, s.heads_total, tree.begin());
+      const float total = TreeOf(tree.data(), s.heads_total, [](float a, float b) { return a + b; });
+      table.scale_by_weight(x + r * n, n, InverseRms(total, n_total, s.eps), s.weight, x + r * n);
     }
   });
 }

@@ -47,7 +47,10 @@ struct AttentionSequence {
 struct AttentionArgs {
   const float* q = nullptr;  // [rows, heads, k_dim], rotated
   float* out = nullptr;      // [rows, heads, v_dim]
-  int heads = 0;             // query head h reads kv head h / (heads / kv_heads)
+  int heads = 0;
+  // Query head h reads kv head (h + group_offset) / kv_group. A rank may hold a part of the first and of the last group.
+  int kv_group = 0;          // query heads that share a K/V head; 0: heads / kv_heads
+  int group_offset = 0;      // heads of the first group that this rank lacks
   KvLayerView kv;            // already holds this step's rows
   float scale = 1.0f;
   int chunk = 256;     // keys in a leaf of the softmax tree: a power of two, 16 to 512
@@ -77,8 +80,17 @@ class Ops {
   // then ((0+1)+(2+3)) over the four 16-lane chains and a halving tree. out may be x. Row r at x + r * x_stride.
   void RmsNorm(const float* x, int64_t x_stride, int64_t rows, int64_t n, const float* weight, float eps, float* out,
                int64_t out_stride);
-  // The same over several heads as one vector (OLMoE): each head's sum as above, then a binary tree over heads.
-  void RmsNormHeads(float* x, int64_t rows, int heads, int head_dim, const float* weight, float eps);
+  // The same over several heads as one vector (OLMoE): each head's sum as above, then a binary tree over heads. In two
+  // parts, since ranks may hold some of the heads each: sums [rows, heads] of x [rows, heads, head_dim]; then the scaling of
+  // `heads` of them, with the sums of all `heads_total` of the vector and the weights of these heads.
+  void HeadSquares(const float* x, int64_t rows, int heads, int head_dim, float* sums);
+  struct HeadScaling {
+    int heads = 0, heads_total = 0, head_dim = 0;
+    const float* sums = nullptr;    // [rows, heads_total]
+    const float* weight = nullptr;  // [heads, head_dim]
+    float eps = 0;
+  };
+  void ScaleHeads(float* x, int64_t rows, const HeadScaling& scaling);
   // Rotates the two halves of the first `rotary_dim` of each head. cos, sin: [max_position][rotary_dim / 2].
   void Rope(float* x, int64_t x_stride, int64_t rows, int heads, int head_dim, int rotary_dim, const int32_t* positions,
             const float* cos, const float* sin);

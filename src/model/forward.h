@@ -1,5 +1,6 @@
-// One pass over the layers, written over a layout: every size here is this rank's share, and the two places where tensor
-// parallelism adds partial sums (after o and after down) are products over leaves.
+// One rank's pass over the layers of its stage, written over a layout: every size here is the rank's share. Tensor
+// parallelism meets in two sums a layer (after o and after down), sequence parallelism turns each into a reduce-scatter and a
+// gather, pipeline stages hand the residual stream on.
 #pragma once
 
 #include <span>
@@ -8,25 +9,37 @@
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "kv/storage.h"
+#include "mesh/layout.h"
 #include "model/config.h"
 #include "model/loader.h"
+#include "model/rank_comm.h"
 #include "model/step_batch.h"
 
 namespace sixfold {
 
-// Memory of a pass, kept between passes. All matrices are row-major fp32.
+// Memory of a pass, kept between passes. All matrices are row-major fp32. "own rows": under sequence parallelism this
+// rank's share of the micro-batch, else all of them.
 struct ForwardScratch {
-  std::vector<float> x, normed;                 // [rows, hidden]: the residual stream, and its norm
+  std::vector<float> x;                         // [own rows, hidden]: the residual stream
+  std::vector<float> normed;                    // [rows, hidden]: its norm
   std::vector<float> q, k, v, attention;        // [rows, heads * head_dim], [rows, kv_heads * head_dim] twice, as q
-  std::vector<float> gate, up, out;             // [rows, intermediate] twice, [rows, hidden]
-  std::vector<float> cos, sin, logits;
+  std::vector<float> gate, up;                  // [rows, intermediate]
+  std::vector<float> partials;                  // [nodes, rows, hidden]: this rank's parts of a cut sum
+  std::vector<float> out;                       // [own rows, hidden]: the sum
+  std::vector<float> head_sums, all_head_sums;  // [rows, heads] of this rank; one block of it a member
+  std::vector<float> cos, sin;
+  std::vector<float> logits;                    // [wanted rows, vocab share]
   std::vector<int64_t> positions;
   std::vector<int32_t> row_numbers;             // 0, 1, 2 …: rows of cos and sin
+  std::vector<int32_t> wanted;                  // rows whose logits are wanted
   std::vector<AttentionSequence> sequences;
-  Activations a, a_wide;
+  Activations a;
+  std::vector<Activations> a_nodes;             // one a node of a cut sum
   // Experts: routes of all rows, rows of each expert, and the expert's own activations.
-  std::vector<float> router_logits, slot_weights, expert_gate, expert_up, expert_out;
-  std::vector<int32_t> slot_experts, expert_rows, expert_slots, expert_begin;
+  std::vector<float> router_logits, slot_weights, expert_gate, expert_up;
+  std::vector<float> expert_parts;              // [nodes, slots, hidden], grouped by expert
+  std::vector<float> expert_out;                // [slots of own rows, hidden]
+  std::vector<int32_t> slot_experts, expert_rows, expert_slots, expert_begin, expert_place;
   std::vector<Activations> expert_in, expert_mid;
   std::vector<MatMulTask> tasks;
 };
@@ -35,6 +48,9 @@ struct ForwardScratch {
 struct ForwardContext {
   const ModelConfig& config;
   const ModelWeights& weights;
+  const Layout& layout;
+  const RankShard& own;
+  const RankComm& comm;
   ActDType act;
   int attention_chunk;
   std::span<const float> inverse_frequencies;
@@ -43,11 +59,17 @@ struct ForwardContext {
   Ops& ops;
   ThreadPool& pool;
   ForwardScratch& s;
+  int64_t step = 0;                        // for messages
   ExpertRoutes* record = nullptr;          // filled when set
   const ExpertRoutes* forced = nullptr;    // replaces the gate's choice when set
+
+  int64_t rows = 0;                        // of the micro-batch
+  Share own_rows;                          // rows of x
 };
 
-// Logits [sum of logit_rows][vocab], in s.logits.
-std::span<const float> Forward(ForwardContext& context, const StepBatch& batch, KvStorage& kv);
+// One micro-batch through this rank's stage. The residual stream comes from the embedding (first stage) or is in s.x; it is
+// left in s.x. On the last stage s.logits holds the wanted rows of this rank's vocabulary share, and s.wanted names them.
+// Errors: the transport's.
+Status ForwardStage(ForwardContext& context, const StepBatch& batch, KvStorage& kv);
 
 }  // namespace sixfold

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -10,6 +12,7 @@
 
 #include "mesh/reduction.h"
 #include "model/arch/family.h"
+#include "model/shape.h"
 #include "weights/tensor_reader.h"
 
 namespace sixfold {
@@ -144,13 +147,12 @@ Status CheckInventory(const WeightStore& store, const ModelConfig& config, const
   return OkStatus();
 }
 
-// Reads and packs one model; counts bytes for progress.
+// Reads and packs one rank's share of a model.
 class Packer {
  public:
-  Packer(const WeightStore& store, const ModelConfig& c, const ModelOptions& options, const TensorNames& names,
+  Packer(const WeightStore& store, const ModelConfig& c, const ModelOptions& options, const Layout& layout, int rank,
          ThreadPool& pool)
-      : store_(store), c_(c), o_(options), n_(names), pool_(pool) {
-    for (const TensorInfo& t : store.tensors()) bytes_total_ += t.bytes;
+      : store_(store), c_(c), o_(options), n_(NamesFor(store, c)), layout_(layout), own_(layout.Shard(rank)), pool_(pool) {
     if (!c.permuted_qk) return;
     for (int32_t n = 0; n < c.heads * c.head_dim; ++n) {
       const int32_t in_head = n % c.head_dim;
@@ -162,13 +164,20 @@ class Packer {
 
   Result<ModelWeights> Run() {
     ModelWeights w;
-    SF_ASSIGN_OR_RETURN(const TensorInfo* embedding, store_.Require(n_.embedding + n_.weight));
-    SF_ASSIGN_OR_RETURN(w.embedding, store_.Matrix(*embedding));
-    SF_ASSIGN_OR_RETURN(w.final_norm, Vector(n_.final_norm + n_.weight));
-    const std::string head = (c_.tied_embeddings ? n_.embedding : n_.head) + n_.weight;
-    SF_RETURN_IF_ERROR(Pack(head, Leaves::Whole(c_.hidden), &w.head));
-    w.layers.resize(c_.layers.size());
-    for (int l = 0; l < static_cast<int>(c_.layers.size()); ++l) SF_RETURN_IF_ERROR(Layer(l, &w.layers[l]));
+    if (own_.first_stage) {
+      SF_ASSIGN_OR_RETURN(const TensorInfo* embedding, store_.Require(n_.embedding + n_.weight));
+      SF_ASSIGN_OR_RETURN(w.embedding, store_.Matrix(*embedding));
+    }
+    if (own_.last_stage) {
+      SF_ASSIGN_OR_RETURN(w.final_norm, Vector(n_.final_norm + n_.weight));
+      const std::string head = (c_.tied_embeddings ? n_.embedding : n_.head) + n_.weight;
+      SF_RETURN_IF_ERROR(PackRows(head, own_.vocab, &w.head));
+    }
+    w.layers.resize(own_.layers.size());
+    for (size_t i = 0; i < w.layers.size(); ++i) {
+      SF_RETURN_IF_ERROR(Layer(static_cast<int>(own_.layers.begin + static_cast<int64_t>(i)), &w.layers[i]));
+      if (o_.on_progress) o_.on_progress(static_cast<double>(i + 1) / static_cast<double>(w.layers.size()));
+    }
     w.packed_bytes = packed_bytes_;
     return w;
   }
@@ -179,96 +188,130 @@ class Packer {
     return ReadAll(store_, *t);
   }
 
+  // Elements [share) of a vector, rearranged by `order` (which counts from the share's start).
+  Result<std::vector<float>> VectorShare(const std::string& name, Share share, std::span<const int32_t> order = {}) {
+    SF_ASSIGN_OR_RETURN(const std::vector<float> stored, Vector(name));
+    std::vector<float> out(stored.begin() + share.begin, stored.begin() + share.end);
+    for (size_t i = 0; i < order.size(); ++i) out[i] = stored[share.begin + order[i]];
+    return out;
+  }
+
   // Bias of a linear layer, or nothing; q and k biases follow the order of their rows.
-  Status Bias(const std::string& base, bool present, std::span<const int32_t> order, std::vector<float>* out) {
+  Status Bias(const std::string& base, bool present, Share share, std::vector<float>* out,
+              std::span<const int32_t> order = {}) {
     if (!present) return OkStatus();
-    SF_ASSIGN_OR_RETURN(std::vector<float> stored, Vector(base + n_.bias));
-    *out = stored;
-    for (size_t i = 0; i < order.size(); ++i) (*out)[i] = stored[order[i]];
+    SF_ASSIGN_OR_RETURN(*out, VectorShare(base + n_.bias, share, order));
     return OkStatus();
   }
 
-  std::span<const int32_t> OrderFor(int heads) const {
-    return std::span(row_order_).first(row_order_.empty() ? 0 : static_cast<size_t>(heads) * c_.head_dim);
+  std::span<const int32_t> OrderFor(Share heads) const {
+    return std::span(row_order_).first(row_order_.empty() ? 0 : static_cast<size_t>(heads.size()) * c_.head_dim);
   }
+  Share Elements(Share heads) const { return {heads.begin * c_.head_dim, heads.end * c_.head_dim}; }
 
-  static int BlockOf(DType dtype) { return dtype == DType::kF8E4M3 ? 32 : InfoOf(dtype).block_elements; }
-
-  Result<Leaves> LeavesOf(const std::string& name, int64_t k, int heads) const {
-    if (o_.numerics == Numerics::kFast) return Leaves::Whole(k);
-    SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(name));
-    const int block = BlockOf(t->dtype);
-    return heads > 0 ? OutputProjectionLeaves(heads, static_cast<int>(k / heads), o_.reduction_leaves, block)
-                     : DownProjectionLeaves(k, o_.reduction_leaves, block);
-  }
-
-  Status PackView(const MatrixView& view, const PackOptions& options, uint64_t bytes, PackedMatrix* out) {
+  Status PackView(const MatrixView& view, const PackOptions& options, PackedMatrix* out) {
     SF_ASSIGN_OR_RETURN(*out, PackMatrix(view, options, pool_));
     packed_bytes_ += static_cast<int64_t>(out->stream.size());
-    bytes_done_ += bytes;
-    if (o_.on_progress) {
-      o_.on_progress(std::min(1.0, static_cast<double>(bytes_done_) / static_cast<double>(bytes_total_)));
+    return OkStatus();
+  }
+
+  struct RowOptions {
+    std::span<const int32_t> order = {};
+    std::optional<ActDType> act = {};
+  };
+
+  // Rows `share` of a matrix whose reduction is never cut.
+  Status PackRows(const MatrixView& view, Share share, const RowOptions& options, PackedMatrix* out) {
+    if (share.size() == 0) return OkStatus();
+    return PackView(view.Rows(share.begin, share.end),
+                    {.act = options.act.value_or(o_.act), .leaves = Leaves::Whole(view.cols), .row_order = options.order},
+                    out);
+  }
+  Status PackRows(const std::string& name, Share share, PackedMatrix* out) { return PackRows(name, share, {}, out); }
+  Status PackRows(const std::string& name, Share share, const RowOptions& options, PackedMatrix* out) {
+    SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(name));
+    SF_ASSIGN_OR_RETURN(const MatrixView view, store_.Matrix(*t));
+    SF_RETURN_IF_ERROR(PackRows(view, share, options, out));
+    store_.DropPages(*t);
+    return OkStatus();
+  }
+
+  // Columns of this rank's nodes of a cut reduction.
+  Status PackCut(const MatrixView& view, const KCut& cut, CutMatrix* out) {
+    const std::vector<Share>& nodes = cut.node_k[own_.tp];
+    out->resize(nodes.size());
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      SF_RETURN_IF_ERROR(PackView(view.Cols(nodes[i].begin, nodes[i].end),
+                                  {.act = o_.act, .leaves = cut.node_leaves[own_.tp][i]}, &(*out)[i]));
     }
     return OkStatus();
   }
-
-  Status Pack(const std::string& name, const Leaves& leaves, PackedMatrix* out,
-              std::span<const int32_t> order = {}, std::optional<ActDType> act = {}) {
+  Status PackCut(const std::string& name, const KCut& cut, CutMatrix* out) {
     SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(name));
     SF_ASSIGN_OR_RETURN(const MatrixView view, store_.Matrix(*t));
-    const PackOptions options{.act = act.value_or(o_.act), .leaves = leaves, .row_order = order};
-    return PackView(view, options, t->bytes, out);
+    SF_RETURN_IF_ERROR(PackCut(view, cut, out));
+    store_.DropPages(*t);
+    return OkStatus();
   }
 
-  Status PackExpert(const std::string& pattern, int l, int e, const Leaves& leaves, PackedMatrix* out) {
-    const std::string name = Fill(pattern, l, e) + n_.weight;
-    if (!n_.stacked_experts) return Pack(name, leaves, out);
-    SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(name));
-    SF_ASSIGN_OR_RETURN(const MatrixView view, store_.Slice(*t, e));
-    return PackView(view, {.act = o_.act, .leaves = leaves}, t->bytes / c_.moe.experts, out);
+  // Matrix of expert e: a slice of a stacked tensor, or a tensor of its own.
+  Result<MatrixView> ExpertView(const std::string& pattern, int l, int e) {
+    SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(Fill(pattern, l, e) + n_.weight));
+    return n_.stacked_experts ? store_.Slice(*t, e) : store_.Matrix(*t);
   }
 
   Status Attention(int l, LayerWeights* w) {
-    const Leaves whole = Leaves::Whole(c_.hidden);
     const std::string q = Fill(n_.q, l), k = Fill(n_.k, l), v = Fill(n_.v, l), o = Fill(n_.o, l);
-    SF_RETURN_IF_ERROR(Pack(q + n_.weight, whole, &w->q, OrderFor(c_.heads)));
-    SF_RETURN_IF_ERROR(Pack(k + n_.weight, whole, &w->k, OrderFor(c_.kv_heads)));
-    SF_RETURN_IF_ERROR(Pack(v + n_.weight, whole, &w->v));
-    SF_ASSIGN_OR_RETURN(const Leaves leaves, LeavesOf(o + n_.weight, int64_t{c_.heads} * c_.head_dim, c_.heads));
-    SF_RETURN_IF_ERROR(Pack(o + n_.weight, leaves, &w->o));
-    SF_RETURN_IF_ERROR(Bias(q, c_.qkv_bias, OrderFor(c_.heads), &w->q_bias));
-    SF_RETURN_IF_ERROR(Bias(k, c_.qkv_bias, OrderFor(c_.kv_heads), &w->k_bias));
-    SF_RETURN_IF_ERROR(Bias(v, c_.qkv_bias, {}, &w->v_bias));
-    SF_RETURN_IF_ERROR(Bias(o, c_.o_bias, {}, &w->o_bias));
+    const Share heads = Elements(own_.heads), kv = Elements(own_.kv_heads);
+    SF_RETURN_IF_ERROR(PackRows(q + n_.weight, heads, {.order = OrderFor(own_.heads)}, &w->q));
+    SF_RETURN_IF_ERROR(PackRows(k + n_.weight, kv, {.order = OrderFor(own_.kv_heads)}, &w->k));
+    SF_RETURN_IF_ERROR(PackRows(v + n_.weight, kv, &w->v));
+    SF_RETURN_IF_ERROR(PackCut(o + n_.weight, layout_.output_cut(), &w->o));
+    SF_RETURN_IF_ERROR(Bias(q, c_.qkv_bias, heads, &w->q_bias, OrderFor(own_.heads)));
+    SF_RETURN_IF_ERROR(Bias(k, c_.qkv_bias, kv, &w->k_bias, OrderFor(own_.kv_heads)));
+    SF_RETURN_IF_ERROR(Bias(v, c_.qkv_bias, kv, &w->v_bias));
+    SF_RETURN_IF_ERROR(Bias(o, c_.o_bias, {0, c_.hidden}, &w->o_bias));
     if (c_.qk_norm == QkNorm::kNone) return OkStatus();
-    SF_ASSIGN_OR_RETURN(w->q_norm, Vector(Fill(n_.q_norm, l) + n_.weight));
-    SF_ASSIGN_OR_RETURN(w->k_norm, Vector(Fill(n_.k_norm, l) + n_.weight));
+    const bool whole = c_.qk_norm == QkNorm::kWholeVector;
+    const Share one = {0, c_.head_dim};
+    SF_ASSIGN_OR_RETURN(w->q_norm, VectorShare(Fill(n_.q_norm, l) + n_.weight, whole ? heads : one));
+    SF_ASSIGN_OR_RETURN(w->k_norm, VectorShare(Fill(n_.k_norm, l) + n_.weight, whole ? kv : one));
     return OkStatus();
   }
 
   Status DenseFfn(int l, LayerWeights* w) {
-    const Leaves whole = Leaves::Whole(c_.hidden);
     const std::string gate = Fill(n_.gate, l), up = Fill(n_.up, l), down = Fill(n_.down, l);
-    SF_RETURN_IF_ERROR(Pack(gate + n_.weight, whole, &w->gate));
-    SF_RETURN_IF_ERROR(Pack(up + n_.weight, whole, &w->up));
-    SF_ASSIGN_OR_RETURN(const Leaves leaves, LeavesOf(down + n_.weight, c_.intermediate, 0));
-    SF_RETURN_IF_ERROR(Pack(down + n_.weight, leaves, &w->down));
-    SF_RETURN_IF_ERROR(Bias(gate, c_.mlp_bias, {}, &w->gate_bias));
-    SF_RETURN_IF_ERROR(Bias(up, c_.mlp_bias, {}, &w->up_bias));
-    return Bias(down, c_.mlp_bias, {}, &w->down_bias);
+    SF_RETURN_IF_ERROR(PackRows(gate + n_.weight, own_.intermediate, &w->gate));
+    SF_RETURN_IF_ERROR(PackRows(up + n_.weight, own_.intermediate, &w->up));
+    SF_RETURN_IF_ERROR(PackCut(down + n_.weight, layout_.down_cut(), &w->down));
+    SF_RETURN_IF_ERROR(Bias(gate, c_.mlp_bias, own_.intermediate, &w->gate_bias));
+    SF_RETURN_IF_ERROR(Bias(up, c_.mlp_bias, own_.intermediate, &w->up_bias));
+    return Bias(down, c_.mlp_bias, {0, c_.hidden}, &w->down_bias);
   }
 
   Status SparseFfn(int l, LayerWeights* w) {
-    const Leaves whole = Leaves::Whole(c_.hidden);
     // The gate decides which weights a token meets: it is computed in fp32 whatever --dtype says.
-    SF_RETURN_IF_ERROR(Pack(Fill(n_.router, l) + n_.weight, whole, &w->router, {}, ActDType::kF32));
-    // One set of leaves for all experts of a layer, from the first one's type.
-    SF_ASSIGN_OR_RETURN(const Leaves leaves, LeavesOf(Fill(n_.expert_down, l) + n_.weight, c_.moe.intermediate, 0));
+    SF_RETURN_IF_ERROR(
+        PackRows(Fill(n_.router, l) + n_.weight, {0, c_.moe.experts}, {.act = ActDType::kF32}, &w->router));
     w->experts.resize(c_.moe.experts);
     for (int e = 0; e < c_.moe.experts; ++e) {
-      SF_RETURN_IF_ERROR(PackExpert(n_.expert_gate, l, e, whole, &w->experts[e].gate));
-      SF_RETURN_IF_ERROR(PackExpert(n_.expert_up, l, e, whole, &w->experts[e].up));
-      SF_RETURN_IF_ERROR(PackExpert(n_.expert_down, l, e, leaves, &w->experts[e].down));
+      ExpertWeights& expert = w->experts[e];
+      SF_ASSIGN_OR_RETURN(const MatrixView gate, ExpertView(n_.expert_gate, l, e));
+      SF_ASSIGN_OR_RETURN(const MatrixView up, ExpertView(n_.expert_up, l, e));
+      SF_ASSIGN_OR_RETURN(const MatrixView down, ExpertView(n_.expert_down, l, e));
+      SF_RETURN_IF_ERROR(PackRows(gate, own_.expert_intermediate, {}, &expert.gate));
+      SF_RETURN_IF_ERROR(PackRows(up, own_.expert_intermediate, {}, &expert.up));
+      SF_RETURN_IF_ERROR(PackCut(down, layout_.expert_down_cut(), &expert.down));
+    }
+    return DropExpertPages(l);
+  }
+
+  Status DropExpertPages(int l) {
+    for (const std::string& pattern : {n_.expert_gate, n_.expert_up, n_.expert_down}) {
+      for (int e = 0; e < (n_.stacked_experts ? 1 : c_.moe.experts); ++e) {
+        SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(Fill(pattern, l, e) + n_.weight));
+        store_.DropPages(*t);
+      }
     }
     return OkStatus();
   }
@@ -283,12 +326,27 @@ class Packer {
   const WeightStore& store_;
   const ModelConfig& c_;
   const ModelOptions& o_;
-  const TensorNames& n_;
+  const TensorNames n_;
+  const Layout& layout_;
+  const RankShard own_;
   ThreadPool& pool_;
   std::vector<int32_t> row_order_;   // for the longest of q and k; empty when rows stand in order
-  uint64_t bytes_total_ = 0, bytes_done_ = 0;
   int64_t packed_bytes_ = 0;
 };
+
+int BlockOf(DType dtype) { return dtype == DType::kF8E4M3 ? 32 : InfoOf(dtype).block_elements; }
+
+// The coarsest block along K of one weight over the layers that have it; 1 when none has.
+Result<int> CoarsestBlock(const WeightStore& store, const ModelConfig& config, const TensorNames& names,
+                          const std::string& pattern, std::optional<bool> sparse) {
+  int block = 1;
+  for (int l = 0; l < static_cast<int>(config.layers.size()); ++l) {
+    if (sparse && config.layers[l].sparse != *sparse) continue;
+    SF_ASSIGN_OR_RETURN(const TensorInfo* t, store.Require(Fill(pattern, l) + names.weight));
+    block = std::max(block, BlockOf(t->dtype));
+  }
+  return block;
+}
 
 }  // namespace
 
@@ -296,11 +354,41 @@ Status CheckTensors(const WeightStore& store, const ModelConfig& config) {
   return CheckInventory(store, config, NamesFor(store, config));
 }
 
+Result<ModelShape> ShapeOf(const WeightStore& store, const ModelConfig& c, const ModelOptions& options) {
+  const TensorNames names = NamesFor(store, c);
+  SF_ASSIGN_OR_RETURN(const int output_block, CoarsestBlock(store, c, names, names.o, std::nullopt));
+  SF_ASSIGN_OR_RETURN(const int down_block, CoarsestBlock(store, c, names, names.down, false));
+  SF_ASSIGN_OR_RETURN(const int expert_block, CoarsestBlock(store, c, names, names.expert_down, true));
+  ModelShape shape{.hidden = c.hidden,
+                   .vocab = c.vocab,
+                   .intermediate = c.intermediate,
+                   .expert_intermediate = c.moe.intermediate,
+                   .heads = c.heads,
+                   .kv_heads = c.kv_heads,
+                   .head_dim = c.head_dim,
+                   .experts = c.moe.experts,
+                   .top_k = c.moe.top_k,
+                   .norm_across_heads = c.qk_norm == QkNorm::kWholeVector,
+                   .numerics = options.numerics,
+                   .kv_element_bytes = options.act == ActDType::kF32 ? 4 : 2};
+  bool any_dense = false, any_sparse = false;
+  for (const LayerConfig& layer : c.layers) {
+    shape.sparse.push_back(layer.sparse);
+    (layer.sparse ? any_sparse : any_dense) = true;
+  }
+  // In fast mode a share is one sum, so that the smallest pieces can be dealt.
+  const bool fast = options.numerics == Numerics::kFast;
+  const int leaves = fast ? std::numeric_limits<int>::max() : options.reduction_leaves;
+  shape.output_units = OutputProjectionLeaves(c.heads, c.head_dim, fast ? c.heads : leaves, output_block);
+  if (any_dense) shape.down_units = DownProjectionLeaves(c.intermediate, leaves, down_block);
+  if (any_sparse) shape.expert_down_units = DownProjectionLeaves(c.moe.intermediate, leaves, expert_block);
+  return shape;
+}
+
 Result<ModelWeights> LoadWeights(const WeightStore& store, const ModelConfig& config, const ModelOptions& options,
-                                 ThreadPool& pool) {
-  const TensorNames names = NamesFor(store, config);
-  SF_RETURN_IF_ERROR(CheckInventory(store, config, names));
-  return Packer(store, config, options, names, pool).Run();
+                                 const Layout& layout, int rank, ThreadPool& pool) {
+  SF_RETURN_IF_ERROR(CheckTensors(store, config));
+  return Packer(store, config, options, layout, rank, pool).Run();
 }
 
 }  // namespace sixfold

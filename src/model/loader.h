@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "kernels/matmul.h"
+#include "mesh/layout.h"
 #include "model/config.h"
 #include "model/model.h"
 #include "tensor/matrix_view.h"
@@ -13,33 +14,39 @@
 
 namespace sixfold {
 
+// Of a matrix whose reduction tp cuts, the columns of one node of the tree each (mesh/layout.h, KCut).
+using CutMatrix = std::vector<PackedMatrix>;
+
 struct ExpertWeights {
-  PackedMatrix gate, up, down;   // [moe intermediate, hidden] twice, [hidden, moe intermediate]
+  PackedMatrix gate, up;         // [moe intermediate, hidden]
+  CutMatrix down;                // [hidden, moe intermediate]
 };
 
-// Norms and biases as fp32; a missing bias is empty.
+// One rank's share of a layer: every size here is the share's. Norms and biases as fp32; a missing bias is empty.
 struct LayerWeights {
   std::vector<float> attention_norm, ffn_norm;   // [hidden]
   std::vector<float> q_norm, k_norm;             // [head_dim], or [heads * head_dim], [kv_heads * head_dim]
   std::vector<float> q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;
-  PackedMatrix q, k, v, o;                       // q, k with rows in half-split rotation order
-  PackedMatrix gate, up, down;                   // dense layers
+  PackedMatrix q, k, v;                          // q, k with rows in half-split rotation order
+  CutMatrix o;
+  PackedMatrix gate, up;                         // dense layers; without columns when the share is empty
+  CutMatrix down;
   PackedMatrix router;                           // sparse layers, fp32 activations
   std::vector<ExpertWeights> experts;
 };
 
 struct ModelWeights {
-  MatrixView embedding;                          // [vocab, hidden], borrowed from the store
-  std::vector<float> final_norm;
-  PackedMatrix head;                             // [vocab, hidden]
-  std::vector<LayerWeights> layers;
+  MatrixView embedding;                          // first stage: [vocab, hidden], borrowed from the store; rows of the share
+  std::vector<float> final_norm;                 // last stage
+  PackedMatrix head;                             // last stage: [vocab, hidden]
+  std::vector<LayerWeights> layers;              // of the stage
   int64_t packed_bytes = 0;
 };
 
 // First compares every tensor of the store with what the config implies (missing, extra, wrong shape or type are errors
-// that name file, tensor, expected and got), then packs.
+// that name file, tensor, expected and got), then reads and packs the rank's share alone.
 Result<ModelWeights> LoadWeights(const WeightStore& store, const ModelConfig& config, const ModelOptions& options,
-                                 ThreadPool& pool);
+                                 const Layout& layout, int rank, ThreadPool& pool);
 
 // The check alone, for commands that compute nothing.
 Status CheckTensors(const WeightStore& store, const ModelConfig& config);

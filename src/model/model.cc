@@ -9,6 +9,8 @@
 #include "model/forward.h"
 #include "model/loader.h"
 #include "model/rope.h"
+#include "model/shape.h"
+#include "model/stage.h"
 #include "weights/weight_store.h"
 
 namespace sixfold {
@@ -27,13 +29,35 @@ std::string ModelFingerprint(const WeightStore& store, const ModelOptions& o) {
 }
 
 struct Model::Impl {
-  Impl(std::unique_ptr<WeightStore> s, const ModelConfig& c, const ModelOptions& o)
-      : store(std::move(s)), config(c), options(o), pool(o.threads, SetFloatMode), matmul(o.isa, pool),
-        ops(o.isa, pool) {}
+  Impl(std::shared_ptr<const WeightStore> s, const ModelConfig& c, const ModelOptions& o, const Layout& l, int rank)
+      : store(std::move(s)), config(c), options(o), layout(l), shard(l.Shard(rank)), pool(o.threads, SetFloatMode),
+        matmul(o.isa, pool), ops(o.isa, pool) {}
 
-  std::unique_ptr<WeightStore> store;  // the embedding is read from its mapping
+  ForwardContext Context(int64_t step) {
+    return {.config = config,
+            .weights = weights,
+            .layout = layout,
+            .own = shard,
+            .comm = comm,
+            .act = options.act,
+            .attention_chunk = options.attention_chunk,
+            .inverse_frequencies = inverse_frequencies,
+            .rotation_magnitude = rotation_magnitude,
+            .matmul = matmul,
+            .ops = ops,
+            .pool = pool,
+            .s = scratch,
+            .step = step,
+            .record = recording == Recording::kOn ? &recorded : nullptr,
+            .forced = forced ? &*forced : nullptr};
+  }
+
+  std::shared_ptr<const WeightStore> store;  // the embedding is read from its mapping
   ModelConfig config;
   ModelOptions options;
+  Layout layout;
+  RankShard shard;
+  RankComm comm;
   ThreadPool pool;
   MatMul matmul;
   Ops ops;
@@ -42,6 +66,7 @@ struct Model::Impl {
   float rotation_magnitude = 1.0f;
   std::string fingerprint;
   ForwardScratch scratch;
+  StageBuffers buffers;
   Recording recording = Recording::kOff;
   ExpertRoutes recorded;
   std::optional<ExpertRoutes> forced;
@@ -52,47 +77,51 @@ Model::~Model() = default;
 
 Result<std::unique_ptr<Model>> Model::Load(std::unique_ptr<WeightStore> store, const ModelConfig& config,
                                            const ModelOptions& options) {
+  SF_RETURN_IF_ERROR(CheckTensors(*store, config));
+  SF_ASSIGN_OR_RETURN(const ModelShape shape, ShapeOf(*store, config, options));
+  return LoadShard(std::move(store), config, options, Layout::Whole(shape), 0);
+}
+
+Result<std::unique_ptr<Model>> Model::LoadShard(std::shared_ptr<const WeightStore> store, const ModelConfig& config,
+                                                const ModelOptions& options, const Layout& layout, int rank) {
   std::unique_ptr<Model> model(new Model());
-  model->impl_ = std::make_unique<Impl>(std::move(store), config, options);
+  model->impl_ = std::make_unique<Impl>(std::move(store), config, options, layout, rank);
   Impl& m = *model->impl_;
-  SF_ASSIGN_OR_RETURN(m.weights, LoadWeights(*m.store, m.config, m.options, m.pool));
+  SF_ASSIGN_OR_RETURN(m.weights, LoadWeights(*m.store, m.config, m.options, m.layout, rank, m.pool));
   m.inverse_frequencies = InverseFrequencies(m.config.rope, m.config.head_dim);
   m.rotation_magnitude = RotationMagnitude(m.config.rope);
   m.fingerprint = ModelFingerprint(*m.store, m.options);
   return model;
 }
 
+const Layout& Model::layout() const { return impl_->layout; }
+const RankShard& Model::shard() const { return impl_->shard; }
 const ModelConfig& Model::config() const { return impl_->config; }
 const ModelOptions& Model::options() const { return impl_->options; }
 int64_t Model::packed_bytes() const { return impl_->weights.packed_bytes; }
 const std::string& Model::fingerprint() const { return impl_->fingerprint; }
 
-KvGeometry Model::kv_geometry() const {
-  const ModelConfig& c = impl_->config;
-  return {.layers = static_cast<int>(c.layers.size()), .kv_heads = c.kv_heads, .k_dim = c.head_dim,
-          .v_dim = c.head_dim, .bf16 = impl_->options.act != ActDType::kF32};
-}
+KvGeometry Model::kv_geometry() const { return KvGeometryOf(impl_->layout, impl_->shard); }
 
 std::span<const float> Model::Forward(const StepBatch& batch, KvStorage& kv) {
   Impl& m = *impl_;
-  SetFloatMode();  // member 0 of the pool is whichever thread calls
+  SF_CHECK_EQ(m.layout.world(), 1);
   m.recorded = {.top_k = m.config.moe.top_k, .experts = {}};
-  ForwardContext context{.config = m.config,
-                         .weights = m.weights,
-                         .act = m.options.act,
-                         .attention_chunk = m.options.attention_chunk,
-                         .inverse_frequencies = m.inverse_frequencies,
-                         .rotation_magnitude = m.rotation_magnitude,
-                         .matmul = m.matmul,
-                         .ops = m.ops,
-                         .pool = m.pool,
-                         .s = m.scratch,
-                         .record = m.recording == Recording::kOn ? &m.recorded : nullptr,
-                         .forced = m.forced ? &*m.forced : nullptr};
-  const std::span<const float> logits = sixfold::Forward(context, batch, kv);
+  const Status status = RunStage({&batch, 1}, 0, kv);
+  SF_CHECK(status.ok());  // nobody to wait for
   m.forced.reset();
-  return logits;
+  return stage_logits();
 }
+
+void Model::Connect(const RankComm& comm) { impl_->comm = comm; }
+
+Status Model::RunStage(std::span<const StepBatch> micro_batches, int64_t step, KvStorage& kv) {
+  SetFloatMode();  // member 0 of the pool is whichever thread calls
+  ForwardContext context = impl_->Context(step);
+  return RunMicroBatches(context, micro_batches, kv, &impl_->buffers);
+}
+
+std::span<const float> Model::stage_logits() const { return impl_->buffers.logits; }
 
 void Model::RecordRoutes(Recording recording) { impl_->recording = recording; }
 const ExpertRoutes& Model::recorded_routes() const { return impl_->recorded; }

@@ -1,4 +1,4 @@
-// A loaded model on one rank: packed weights, and the forward pass over them.
+// What one rank holds of a model: its share of the packed weights, and the forward pass over them.
 #pragma once
 
 #include <filesystem>
@@ -12,16 +12,14 @@
 #include "kernels/numerics.h"
 #include "kv/geometry.h"
 #include "kv/storage.h"
+#include "mesh/layout.h"
 #include "model/config.h"
+#include "model/rank_comm.h"
 #include "model/step_batch.h"
 
 namespace sixfold {
 
 class WeightStore;
-
-// Mode of --numerics. kReproducible: the contract of kernels/numerics.h. kFast may regroup sums; on one rank it differs
-// only in that no reduction is cut into leaves.
-enum class Numerics : uint8_t { kReproducible, kFast };
 
 struct ModelOptions {
   Numerics numerics = Numerics::kReproducible;
@@ -36,24 +34,38 @@ struct ModelOptions {
 // Hash over weights, dtypes, numerics mode and version, leaves and chunk: unequal ones never share K/V.
 std::string ModelFingerprint(const WeightStore& store, const ModelOptions& options);
 
-// Thread rule: Load in one thread; Forward by one step thread at a time.
+// Thread rule: Load in one thread; Forward and RunStage by one step thread at a time.
 class Model {
  public:
   // Checks names and shapes of all tensors against the config before any arithmetic. Errors: kInvalidFile names file,
   // tensor, expected and got; kOutOfMemory.
   static Result<std::unique_ptr<Model>> Load(std::unique_ptr<WeightStore> store, const ModelConfig& config,
                                              const ModelOptions& options);
+  // The share of `rank` under a layout. The store is shared: the ranks of one process read one mapping.
+  static Result<std::unique_ptr<Model>> LoadShard(std::shared_ptr<const WeightStore> store, const ModelConfig& config,
+                                                  const ModelOptions& options, const Layout& layout, int rank);
   ~Model();
 
+  const Layout& layout() const;
+  const RankShard& shard() const;
   const ModelConfig& config() const;
   const ModelOptions& options() const;
   KvGeometry kv_geometry() const;
   int64_t packed_bytes() const;
   const std::string& fingerprint() const;  // ModelFingerprint
 
-  // Runs one pass; writes K/V of its rows to kv. Returns logits [sum of logit_rows][vocab], valid until the next call.
+  // Whole models only. Runs one pass; writes K/V of its rows to kv. Returns logits [sum of logit_rows][vocab], valid until the next call.
   // Token ids must be in [0, vocab) (a bug otherwise: callers check requests).
   std::span<const float> Forward(const StepBatch& batch, KvStorage& kv);
+
+  // Whom this rank talks to; what it points to outlives the model. Needed before RunStage under more than one rank.
+  void Connect(const RankComm& comm);
+  // This rank's part of one step: its stage over the micro-batches of its replica, in order. Takes the residual stream from
+  // the stage before and hands it on; on the last stage logits go to rank 0, or stay in stage_logits() on rank 0 itself.
+  // Errors: the transport's.
+  Status RunStage(std::span<const StepBatch> micro_batches, int64_t step, KvStorage& kv);
+  // Rank 0, when it is of the last stage: [wanted rows of all micro-batches][vocabulary share].
+  std::span<const float> stage_logits() const;
 
   // Routes of the last pass are recorded when on; forced routes replace the gate's choice in the next pass (same rows).
   enum class Recording : uint8_t { kOff, kOn };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <limits>
 #include <system_error>
 
@@ -68,6 +69,14 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) {
     ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
   }
+}
+
+void MappedFile::DropPages(std::span<const std::byte> part) const {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
+  // A kernel that refuses keeps the pages: nothing else changes.
+  if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace sixfold

@@ -24,6 +24,8 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Gives the memory behind the whole pages of `part` back to the kernel; the bytes stay readable.
+  void DropPages(std::span<const std::byte> part) const;
 
  private:
   MappedFile() = default;

@@ -224,6 +224,10 @@ const std::string& WeightStore::FileName(const TensorInfo& tensor) const {
   return files_[tensor.file]->path();
 }
 
+void WeightStore::DropPages(const TensorInfo& tensor) const {
+  files_[tensor.file]->DropPages(Bytes(tensor));
+}
+
 std::span<const std::byte> WeightStore::Bytes(const TensorInfo& tensor) const {
   SF_CHECK_LT(tensor.file, files_.size());
   const auto bytes = files_[tensor.file]->bytes();

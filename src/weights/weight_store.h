@@ -67,6 +67,8 @@ class WeightStore {
   // Path given to Open, for messages about the store as a whole.
   const std::string& path() const { return path_; }
   std::span<const std::byte> Bytes(const TensorInfo& tensor) const;
+  // Lets the kernel take back the memory of the tensor's pages; they are read again when touched. For what has been copied.
+  void DropPages(const TensorInfo& tensor) const;
   // Bytes of all files together.
   uint64_t file_bytes() const;
 

@@ -78,9 +78,9 @@ void Finish(const AttentionPiece& piece, int64_t lane, const float* node) {
     std::copy(node, node + v_dim + 2, piece.partial + (lane - piece.lane_begin) * PartialStride(v_dim));
     return;
   }
-  const int group = piece.args->heads / piece.args->kv.kv_heads;
+  const int group = piece.group;
   const int64_t row = piece.sequence->first_row + lane / group;
-  float* out = piece.args->out + (row * piece.args->heads + piece.kv_head * group + lane % group) * v_dim;
+  float* out = piece.args->out + (row * piece.args->heads + piece.first_head + lane % group) * v_dim;
   for (int d = 0; d < v_dim; ++d) out[d] = node[d] / node[v_dim + 1];
 }
 
@@ -98,11 +98,11 @@ void RefAttend(const AttentionPiece& piece, float* scratch) {
   float* score = q + kv.k_dim;
   float* nodes = score + args.chunk;
   const auto merge = [&](int left, int right) { MergeInto(nodes + left * stride, nodes + right * stride, kv.v_dim); };
-  const int group = args.heads / kv.kv_heads;
+  const int group = piece.group;
   for (int64_t lane = piece.lane_begin; lane < piece.lane_end; ++lane) {
     const int64_t row = lane / group;
     const float* from =
-        args.q + ((piece.sequence->first_row + row) * args.heads + piece.kv_head * group + lane % group) * kv.k_dim;
+        args.q + ((piece.sequence->first_row + row) * args.heads + piece.first_head + lane % group) * kv.k_dim;
     for (int d = 0; d < kv.k_dim; ++d) q[d] = kv.bf16 ? RoundToBf16(from[d]) : from[d];
     const VisibleKeys visible = VisibleAt(args, piece.sequence->first_position + row);
     ChunkTree tree(piece.tree_levels);

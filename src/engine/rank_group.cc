@@ -1,0 +1,255 @@
+#include "engine/rank_group.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "comm/local/local_world.h"
+#include "mesh/collectives.h"
+
+namespace sixfold {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLook{50};        // how often a caller looks whether the ranks have failed
+constexpr std::chrono::milliseconds kStuckGrace{500};  // then waits that long for rank 0 to say so itself
+constexpr std::chrono::seconds kJoinGrace{5};
+
+// Of the rank whose blocks are the largest.
+KvGeometry LargestGeometry(const Layout& layout) {
+  KvGeometry largest;
+  for (int rank = 0; rank < layout.world(); ++rank) {
+    const RankShard shard = layout.Shard(rank);
+    const ModelShape& m = layout.shape();
+    const KvGeometry own{.layers = static_cast<int>(shard.layers.size()),
+                         .kv_heads = static_cast<int>(shard.kv_heads.size()),
+                         .k_dim = m.head_dim,
+                         .v_dim = m.head_dim,
+                         .bf16 = m.kv_element_bytes == 2};
+    if (own.block_bytes() > largest.block_bytes()) largest = own;
+  }
+  return largest;
+}
+
+}  // namespace
+
+// A call from the engine's thread, carried out by rank 0's.
+struct RankGroup::Impl {
+  explicit Impl(InstanceSpec s) : spec(std::move(s)) {}
+
+  InstanceSpec spec;
+  RankGroupOptions options;
+  std::unique_ptr<LocalWorld> local;  // threads
+  Transport* transport = nullptr;     // rank 0's
+  int ranks_here = 1;
+  Ledger predicted;
+  std::string fingerprint;
+  KvGeometry geometry;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::function<Status(RankRunner&)> job;  // guarded by mutex, as are the next four
+  std::optional<Status> answer;
+  Status loaded;
+  bool ready = false;
+  bool ending = false;
+  int running = 0;  // threads that have not ended
+  std::span<const float> logits;
+
+  std::vector<std::thread> threads;
+
+  // Rank 0's thread: load, then jobs; alive in the eyes of the others while there are none.
+  void Lead() {
+    RankRunner runner(spec, 0, *transport);
+    Status status = runner.Load();
+    std::unique_lock lock(mutex);
+    if (status.ok()) fingerprint = runner.model().fingerprint();
+    const bool failed = !status.ok();
+    loaded = std::move(status);
+    ready = true;
+    changed.notify_all();
+    while (!failed) {
+      while (!job && !ending) {
+        changed.wait_for(lock, options.timeout / 8);
+        transport->Progress({.step = runner.steps()});
+      }
+      if (!job) break;
+      const auto work = std::exchange(job, nullptr);
+      lock.unlock();
+      Status done = work(runner);
+      lock.lock();
+      const bool fatal = !transport->Failed().ok();
+      answer = std::move(done);
+      changed.notify_all();
+      if (fatal) break;
+    }
+  }
+
+  void Follow(int rank) {
+    RankRunner runner(spec, rank, local->transport(rank));
+    if (!runner.Load().ok()) return;  // all ranks have heard of it, rank 0 reports it
+    const Status status = runner.Serve();
+    if (!status.ok() && local->transport(rank).Failed().ok()) local->transport(rank).Abort(status);
+  }
+
+  // Runs work on rank 0's thread and waits. Rank 0 itself may be stuck: then the failure that another rank has found is the
+  // answer.
+  Status Call(std::function<Status(RankRunner&)> work) {
+    std::unique_lock lock(mutex);
+    if (const Status failed = transport->Failed(); !failed.ok()) return failed;
+    job = std::move(work);
+    answer.reset();
+    changed.notify_all();
+    std::optional<std::chrono::steady_clock::time_point> give_up;
+    while (!answer) {
+      changed.wait_for(lock, kLook);
+      const Status failed = transport->Failed();
+      if (failed.ok() || answer) continue;
+      const auto now = std::chrono::steady_clock::now();
+      if (!give_up) give_up = now + kStuckGrace;
+      if (now >= *give_up) return failed;
+    }
+    return *answer;
+  }
+};
+
+RankGroup::RankGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+namespace {
+
+// A thread that tells when it ends, so that it can be waited for with a deadline.
+template <typename Impl, typename Body>
+void Launch(const std::shared_ptr<Impl>& impl, Body body) {
+  {
+    const std::lock_guard lock(impl->mutex);
+    ++impl->running;
+  }
+  impl->threads.emplace_back([impl, body = std::move(body)] {
+    body(*impl);
+    const std::lock_guard lock(impl->mutex);
+    --impl->running;
+    impl->changed.notify_all();
+  });
+}
+
+template <typename Impl>
+Status WaitLoaded(Impl& impl) {
+  std::unique_lock lock(impl.mutex);
+  impl.changed.wait(lock, [&] { return impl.ready; });  // each rank's own waits have deadlines
+  return impl.loaded;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankGroup>> RankGroup::StartThreads(InstanceSpec spec, const RankGroupOptions& options) {
+  auto impl = std::make_shared<Impl>(std::move(spec));
+  impl->options = options;
+  const int world = impl->spec.layout.world();
+  impl->local = std::make_unique<LocalWorld>(
+      world, LocalWorldOptions{.timeout = options.timeout, .threads_per_rank = impl->spec.options.threads});
+  impl->transport = &impl->local->transport(0);
+  impl->ranks_here = world;
+  impl->geometry = LargestGeometry(impl->spec.layout);
+  std::unique_ptr<RankGroup> group(new RankGroup(impl));
+  Launch(impl, [](Impl& i) { i.Lead(); });
+  for (int rank = 1; rank < world; ++rank) Launch(impl, [rank](Impl& i) { i.Follow(rank); });
+  SF_RETURN_IF_ERROR(WaitLoaded(*impl));
+  return group;
+}
+
+Result<std::unique_ptr<RankGroup>> RankGroup::StartLeader(InstanceSpec spec, MpiWorld& world,
+                                                          const RankGroupOptions& options) {
+  auto impl = std::make_shared<Impl>(std::move(spec));
+  impl->options = options;
+  impl->transport = &world.transport();
+  impl->ranks_here = world.ranks_on_host();
+  impl->geometry = LargestGeometry(impl->spec.layout);
+  std::unique_ptr<RankGroup> group(new RankGroup(impl));
+  Launch(impl, [](Impl& i) { i.Lead(); });
+  SF_RETURN_IF_ERROR(WaitLoaded(*impl));
+  return group;
+}
+
+Status RunRank(InstanceSpec spec, MpiWorld& world) {
+  RankRunner runner(spec, world.rank(), world.transport());
+  SF_RETURN_IF_ERROR(runner.Load());
+  return runner.Serve();
+}
+
+RankGroup::~RankGroup() {
+  const Status stopped = Stop();
+  std::unique_lock lock(impl_->mutex);
+  impl_->ending = true;
+  impl_->changed.notify_all();
+  // A rank that failed while others wait has ended the instance; one that is stuck cannot be joined.
+  const bool ended = impl_->changed.wait_for(lock, kJoinGrace, [&] { return impl_->running == 0; });
+  lock.unlock();
+  for (std::thread& thread : impl_->threads) {
+    if (ended) {
+      thread.join();
+    } else {
+      thread.detach();
+    }
+  }
+  impl_->threads.clear();
+}
+
+int RankGroup::replicas() const { return impl_->spec.layout.dp(); }
+KvGeometry RankGroup::kv_geometry() const { return impl_->geometry; }
+int RankGroup::ranks_here() const { return impl_->ranks_here; }
+int64_t RankGroup::vocab() const { return impl_->spec.config.vocab; }
+int64_t RankGroup::max_positions() const { return impl_->spec.config.max_positions; }
+std::span<const TokenId> RankGroup::eos_ids() const { return impl_->spec.config.eos_ids; }
+const std::string& RankGroup::fingerprint() const { return impl_->fingerprint; }
+
+Status RankGroup::AllocateKv(int32_t blocks) {
+  return impl_->Call([blocks](RankRunner& runner) { return runner.AllocateKv(blocks); });
+}
+
+Result<std::span<const float>> RankGroup::Forward(std::span<const StepBatch> batches) {
+  Impl& m = *impl_;
+  std::vector<StepBatch> copy(batches.begin(), batches.end());
+  SF_RETURN_IF_ERROR(m.Call([&m, copy = std::move(copy)](RankRunner& runner) mutable -> Status {
+    SF_ASSIGN_OR_RETURN(m.logits, runner.Step(std::move(copy)));
+    if (m.options.prediction == RankGroupOptions::Prediction::kOn) {
+      AddTo(&m.predicted, PlanCollectives(m.spec.layout, runner.last_shape()));
+    }
+    return OkStatus();
+  }));
+  return m.logits;
+}
+
+Result<GroupStats> RankGroup::Stats() {
+  Impl& m = *impl_;
+  // Shared: a rank 0 that is stuck may come to it when this call has long given up.
+  const auto reported = std::make_shared<GroupStats>();
+  SF_RETURN_IF_ERROR(m.Call([reported](RankRunner& runner) -> Status {
+    SF_ASSIGN_OR_RETURN(reported->ranks, runner.Report());
+    reported->steps = runner.steps();
+    return OkStatus();
+  }));
+  GroupStats stats = *reported;
+  stats.world = m.spec.layout.world();
+  stats.predicted = m.predicted;
+  for (const RankReport& rank : stats.ranks) AddTo(&stats.counted, rank.ledger);
+  return stats;
+}
+
+Status RankGroup::Stop() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->ending || !impl_->ready || !impl_->loaded.ok()) return OkStatus();
+  }
+  Status status = impl_->Call([](RankRunner& runner) { return runner.Stop(); });
+  const std::lock_guard lock(impl_->mutex);
+  impl_->ending = true;
+  impl_->changed.notify_all();
+  return status;
+}
+
+}  // namespace sixfold

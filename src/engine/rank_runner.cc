@@ -1,0 +1,268 @@
+#include "engine/rank_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "kernels/numerics.h"
+#include "model/micro_batch.h"
+
+namespace sixfold {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t Since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+}
+
+// Numbers of communicators: unequal for all groups of an instance.
+constexpr int kWorldId = 0;
+constexpr int kTpIds = 1;  // and as many as there are ranks
+
+}  // namespace
+
+RankRunner::RankRunner(const InstanceSpec& spec, int rank, Transport& transport)
+    : spec_(spec), rank_(rank), transport_(transport) {
+  MakeCommunicators();
+}
+
+Communicator* RankRunner::Pair(Axis axis, int id, int first, int second) {
+  pairs_.push_back(std::make_unique<Communicator>(transport_, spec_.layout.cluster(),
+                                                  CommGroup{.axis = axis, .id = id, .members = {first, second}}, ledger_,
+                                                  control_));
+  return pairs_.back().get();
+}
+
+void RankRunner::MakeCommunicators() {
+  const Layout& layout = spec_.layout;
+  const int world = layout.world();
+  CommGroup all{.axis = Axis::kDp, .id = kWorldId};
+  for (int r = 0; r < world; ++r) all.members.push_back(r);
+  world_ = std::make_unique<Communicator>(transport_, layout.cluster(), all, untracked_, control_);
+  const RankShard own = layout.Shard(rank_);
+  comm_.transport = &transport_;
+  if (layout.tp() > 1) {
+    const std::vector<int> members = layout.TpGroup(own.dp, own.pp);
+    tp_ = std::make_unique<Communicator>(transport_, layout.cluster(),
+                                         CommGroup{.axis = Axis::kTp, .id = kTpIds + members.front(), .members = members},
+                                         ledger_, control_);
+    comm_.tp = tp_.get();
+  }
+  const int stage_ids = kTpIds + world, leader_ids = stage_ids + world;
+  if (own.pp > 0) {
+    const int before = layout.RankAt(own.tp, own.dp, own.pp - 1);
+    comm_.previous = Pair(Axis::kPp, stage_ids + before, before, rank_);
+  }
+  if (!own.last_stage) {
+    comm_.next = Pair(Axis::kPp, stage_ids + rank_, rank_, layout.RankAt(own.tp, own.dp, own.pp + 1));
+  }
+  const auto leader_axis = [&](const RankShard& s) { return s.dp > 0 ? Axis::kDp : s.pp > 0 ? Axis::kPp : Axis::kTp; };
+  if (own.last_stage && rank_ != 0) comm_.leader = Pair(leader_axis(own), leader_ids + rank_, 0, rank_);
+  if (rank_ != 0) return;
+  for (int dp = 0; dp < layout.dp(); ++dp) {
+    for (int tp = 0; tp < layout.tp(); ++tp) {
+      const int from = layout.RankAt(tp, dp, layout.pp() - 1);
+      from_last_stage_.push_back(from == 0 ? nullptr : Pair(leader_axis(layout.Shard(from)), leader_ids + from, 0, from));
+    }
+  }
+}
+
+// Every rank's own status in; the first failure in order of ranks out, the same on all.
+Status RankRunner::Agree(const Status& mine) {
+  const int world = spec_.layout.world();
+  struct Head {
+    int64_t code = 0, length = 0;
+  };
+  std::vector<Head> heads(world);
+  heads[rank_] = {static_cast<int64_t>(mine.code()), static_cast<int64_t>(mine.message().size())};
+  Bounds bounds;
+  for (int r = 0; r <= world; ++r) bounds.push_back(r * static_cast<int64_t>(sizeof(Head)));
+  SF_RETURN_IF_ERROR(world_->AllGather(bounds, reinterpret_cast<std::byte*>(heads.data())));
+  bounds = {0};
+  for (const Head& head : heads) bounds.push_back(bounds.back() + head.length);
+  if (bounds.back() == 0 && std::all_of(heads.begin(), heads.end(), [](const Head& h) { return h.code == 0; })) {
+    return OkStatus();
+  }
+  std::string messages(bounds.back(), '\0');
+  std::copy(mine.message().begin(), mine.message().end(), messages.begin() + bounds[rank_]);
+  SF_RETURN_IF_ERROR(world_->AllGather(bounds, reinterpret_cast<std::byte*>(messages.data())));
+  for (int r = 0; r < world; ++r) {
+    if (heads[r].code == 0) continue;
+    const std::string message = messages.substr(bounds[r], heads[r].length);
+    return Status(static_cast<StatusCode>(heads[r].code), r == 0 ? message : fmt::format("rank {}: {}", r, message));
+  }
+  return OkStatus();
+}
+
+Status RankRunner::Load() {
+  SetFloatMode();
+  ModelOptions options = spec_.options;
+  // Packing takes long: each layer says that this rank is alive, and rank 0 shows how far it is.
+  options.on_progress = [&](double done) {
+    transport_.Progress({});
+    if (rank_ == 0 && spec_.options.on_progress) spec_.options.on_progress(done);
+  };
+  Result<std::unique_ptr<Model>> model = Model::LoadShard(spec_.store, spec_.config, options, spec_.layout, rank_);
+  SF_RETURN_IF_ERROR(Agree(model.ok() ? OkStatus() : model.status()));
+  model_ = std::move(model).value();
+  model_->Connect(comm_);
+  return OkStatus();
+}
+
+Status RankRunner::Serve() {
+  while (true) {
+    const auto start = Clock::now();
+    SF_RETURN_IF_ERROR(world_->Broadcast(0, &message_));
+    idle_ns_ += Since(start);
+    SF_ASSIGN_OR_RETURN(const RankCommand command, DecodeCommand(message_));
+    if (command.kind == CommandKind::kStop) return OkStatus();
+    SF_RETURN_IF_ERROR(Take(command));
+  }
+}
+
+Status RankRunner::Take(const RankCommand& command) {
+  switch (command.kind) {
+    case CommandKind::kAllocateKv: {
+      // A rank without memory says so and goes on: the leader decides.
+      const Status agreed = AllocateMine(command.blocks);
+      return transport_.Failed().ok() ? OkStatus() : agreed;
+    }
+    case CommandKind::kStep: return RunMine(command);
+    case CommandKind::kReport: return SendReport(nullptr);
+    case CommandKind::kStop: return OkStatus();
+  }
+  return Internal("a command of another build");
+}
+
+Status RankRunner::Tell(const RankCommand& command) {
+  Encode(command, &message_);
+  return world_->Broadcast(0, &message_);
+}
+
+Status RankRunner::AllocateMine(int32_t blocks) {
+  Result<KvStorage> storage = KvStorage::Create(model_->kv_geometry(), blocks);
+  if (storage.ok()) kv_.emplace(std::move(storage).value());
+  return Agree(storage.ok() ? OkStatus() : storage.status());
+}
+
+Status RankRunner::AllocateKv(int32_t blocks) {
+  SF_RETURN_IF_ERROR(Tell({.kind = CommandKind::kAllocateKv, .blocks = blocks}));
+  return AllocateMine(blocks);
+}
+
+// This rank's part of a step: its replica's micro-batches through its stage.
+Status RankRunner::RunMine(const RankCommand& command) {
+  SF_CHECK(kv_.has_value());
+  SF_CHECK_EQ(static_cast<int>(command.batches.size()), spec_.layout.dp());
+  const auto start = Clock::now();
+  const auto waited = transport_.wait_time();
+  transport_.Progress({.step = command.step});
+  if (spec_.before_step) spec_.before_step(rank_, command.step);
+  size_t rows = 0;
+  for (const StepBatch& batch : command.batches) rows = std::max(rows, batch.tokens.size());
+  const int count = MicroBatchCount(static_cast<int64_t>(rows), spec_.layout.pp());
+  const RankShard& own = model_->shard();
+  Status status;
+  if (rank_ == 0) {
+    micro_batches_.clear();
+    for (const StepBatch& batch : command.batches) micro_batches_.push_back(SplitBatch(batch, count));
+    status = model_->RunStage(micro_batches_[own.dp], command.step, *kv_);
+  } else {
+    status = model_->RunStage(SplitBatch(command.batches[own.dp], count), command.step, *kv_);
+  }
+  comm_ns_ += (transport_.wait_time() - waited).count();
+  step_ns_ += Since(start);
+  return status;
+}
+
+Result<std::span<const float>> RankRunner::Step(std::vector<StepBatch> batches) {
+  RankCommand command{.kind = CommandKind::kStep, .step = steps_++, .batches = std::move(batches)};
+  SF_RETURN_IF_ERROR(Tell(command));
+  SF_RETURN_IF_ERROR(RunMine(command));
+  const auto start = Clock::now();
+  SF_RETURN_IF_ERROR(CollectLogits());
+  comm_ns_ += Since(start);
+  step_ns_ += Since(start);
+  return std::span<const float>(logits_);
+}
+
+// Every rank of the last stage sends the wanted rows of its vocabulary share, micro-batch by micro-batch.
+Status RankRunner::CollectLogits() {
+  const Layout& layout = spec_.layout;
+  const int64_t vocab = layout.shape().vocab;
+  shape_ = ShapeOfStep(micro_batches_);
+  int64_t total = 0;
+  for (const auto& replica : shape_.replicas) {
+    for (const MicroBatchShape& batch : replica) total += static_cast<int64_t>(batch.wanted.size());
+  }
+  logits_.resize(total * vocab);
+  int64_t row = 0;
+  for (int dp = 0; dp < layout.dp(); ++dp) {
+    int64_t own_row = 0;  // in the leader's own logits
+    for (const MicroBatchShape& batch : shape_.replicas[dp]) {
+      const auto wanted = static_cast<int64_t>(batch.wanted.size());
+      for (int tp = 0; tp < layout.tp(); ++tp) {
+        const Share share = ShareOf(vocab, layout.tp(), tp);
+        Communicator* from = from_last_stage_[dp * layout.tp() + tp];
+        const float* rows = nullptr;
+        if (from == nullptr) {
+          rows = model_->stage_logits().data() + own_row * share.size();
+        } else {
+          shard_.resize(wanted * share.size());
+          SF_RETURN_IF_ERROR(from->Recv(1, std::as_writable_bytes(std::span(shard_))));
+          rows = shard_.data();
+        }
+        for (int64_t r = 0; r < wanted; ++r) {
+          std::copy_n(rows + r * share.size(), share.size(), &logits_[(row + r) * vocab + share.begin]);
+        }
+      }
+      row += wanted;
+      own_row += wanted;
+    }
+  }
+  return OkStatus();
+}
+
+Status RankRunner::SendReport(std::vector<RankReport>* all) {
+  std::vector<std::byte> mine;
+  Encode(RankReport{.rank = rank_,
+                    .ledger = ledger_,
+                    .control = control_,
+                    .comm_ns = comm_ns_,
+                    .idle_ns = idle_ns_,
+                    .step_ns = step_ns_},
+         &mine);
+  const int world = spec_.layout.world();
+  std::vector<int64_t> lengths(world);
+  lengths[rank_] = static_cast<int64_t>(mine.size());
+  Bounds bounds;
+  for (int r = 0; r <= world; ++r) bounds.push_back(r * static_cast<int64_t>(sizeof(int64_t)));
+  SF_RETURN_IF_ERROR(world_->AllGather(bounds, reinterpret_cast<std::byte*>(lengths.data())));
+  bounds = {0};
+  for (const int64_t length : lengths) bounds.push_back(bounds.back() + length);
+  std::vector<std::byte> joined(rank_ == 0 ? bounds.back() : 0);
+  SF_RETURN_IF_ERROR(world_->Gather(0, bounds, mine.data(), joined.data()));
+  if (rank_ != 0 || all == nullptr) return OkStatus();
+  for (int r = 0; r < world; ++r) {
+    SF_ASSIGN_OR_RETURN(RankReport report,
+                        DecodeReport(std::span(joined).subspan(bounds[r], bounds[r + 1] - bounds[r])));
+    all->push_back(std::move(report));
+  }
+  return OkStatus();
+}
+
+Result<std::vector<RankReport>> RankRunner::Report() {
+  SF_RETURN_IF_ERROR(Tell({.kind = CommandKind::kReport}));
+  std::vector<RankReport> all;
+  SF_RETURN_IF_ERROR(SendReport(&all));
+  return all;
+}
+
+Status RankRunner::Stop() { return Tell({.kind = CommandKind::kStop}); }
+
+}  // namespace sixfold

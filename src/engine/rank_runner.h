@@ -1,0 +1,87 @@
+// One rank of an instance: its share of the model, its K/V memory, its communicators, and the commands it carries out. The
+// same code on the leader, on a thread and in a process of its own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "engine/rank_messages.h"
+#include "kv/storage.h"
+#include "mesh/collectives.h"
+#include "mesh/layout.h"
+#include "model/config.h"
+#include "model/model.h"
+#include "weights/weight_store.h"
+
+namespace sixfold {
+
+// What all ranks of an instance are made from.
+struct InstanceSpec {
+  std::shared_ptr<const WeightStore> store;  // shared: the ranks of one process read one mapping
+  ModelConfig config;
+  ModelOptions options;                      // threads: of one rank
+  Layout layout;
+  // For tests of failures: called by every rank before it computes a step.
+  std::function<void(int rank, int64_t step)> before_step;
+};
+
+// Thread rule: one thread, which is then the transport's and the model's.
+class RankRunner {
+ public:
+  RankRunner(const InstanceSpec& spec, int rank, Transport& transport);
+
+  // Reads and packs the rank's share, then hears from all others. Collective; every rank returns the first failure in order
+  // of ranks.
+  Status Load();
+
+  // Ranks above 0: carries out commands until the leader says stop (OK) or something fails.
+  Status Serve();
+
+  // Rank 0: tells the others, takes part, and returns what came of it. Collective.
+  Status AllocateKv(int32_t blocks);
+  // batches: [dp]. Logits of all replicas in order, [sum of logit_rows][vocab], valid until the next step.
+  Result<std::span<const float>> Step(std::vector<StepBatch> batches);
+  Result<std::vector<RankReport>> Report();  // [world]
+  Status Stop();
+
+  Model& model() { return *model_; }
+  int64_t steps() const { return steps_; }
+  // Micro-batches of the last step: what PlanCollectives asks.
+  const StepShape& last_shape() const { return shape_; }
+
+ private:
+  void MakeCommunicators();
+  Communicator* Pair(Axis axis, int id, int first, int second);
+  Status Tell(const RankCommand& command);
+  Status Agree(const Status& mine);
+  Status Take(const RankCommand& command);
+  Status AllocateMine(int32_t blocks);
+  Status RunMine(const RankCommand& command);
+  Status CollectLogits();
+  Status SendReport(std::vector<RankReport>* all);
+
+  const InstanceSpec& spec_;
+  const int rank_;
+  Transport& transport_;
+  Ledger ledger_, untracked_;  // of the model's operations; of the leader's own business
+  ControlTraffic control_;
+  std::unique_ptr<Communicator> world_, tp_;
+  std::vector<std::unique_ptr<Communicator>> pairs_;
+  std::vector<Communicator*> from_last_stage_;  // rank 0: by dp, then tp; null for itself
+  RankComm comm_;
+  std::unique_ptr<Model> model_;
+  std::optional<KvStorage> kv_;
+  int64_t steps_ = 0;
+  StepShape shape_;
+  std::vector<std::vector<StepBatch>> micro_batches_;  // [dp] of the step in work
+  std::vector<float> shard_, logits_;
+  std::vector<std::byte> message_;
+  int64_t comm_ns_ = 0, idle_ns_ = 0, step_ns_ = 0;
+};
+
+}  // namespace sixfold

@@ -1,0 +1,34 @@
+// The question for bytes: what one step sends, by axis, operation and link. Engine ledger, planner, simulator and tracer all
+// ask here; what an engine counts equals the answer exactly.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "mesh/layout.h"
+#include "mesh/traffic.h"
+
+namespace sixfold {
+
+// Rows of one micro-batch of one replica, and which of them want logits (ascending row numbers).
+struct MicroBatchShape {
+  int64_t rows = 0;
+  std::vector<int32_t> wanted;
+};
+
+// [dp][micro-batches]; every replica has the same number of micro-batches, some may be empty.
+struct StepShape {
+  std::vector<std::vector<MicroBatchShape>> replicas;
+};
+
+// Bounds of rows, wanted rows, elements among the members of a tp group: what a rank keeps of a reduce-scatter under
+// sequence parallelism, and gives to the gather that follows.
+std::vector<int64_t> RowBounds(int64_t rows, int members);
+// [members + 1]: how many of `wanted` lie before each bound.
+std::vector<int64_t> WantedBounds(std::span<const int32_t> wanted, std::span<const int64_t> row_bounds);
+
+// Payload of one step. The leader, rank 0, gets all logits.
+Ledger PlanCollectives(const Layout& layout, const StepShape& step);
+
+}  // namespace sixfold

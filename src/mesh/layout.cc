@@ -1,0 +1,162 @@
+#include "mesh/layout.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace sixfold {
+
+namespace {
+
+// The tree over units for kReproducible; over the members that have a share for kFast, each with one leaf.
+TreeCut TreeOver(const Leaves& units, int tp, Numerics numerics) {
+  if (numerics == Numerics::kReproducible) return CutTree(units.count(), tp);
+  TreeCut cut;
+  for (int m = 0; m < tp; ++m) {
+    const bool empty = ShareOf(units.count(), tp, m).size() == 0;
+    cut.shares.push_back({cut.leaves, cut.leaves + (empty ? 0 : 1)});
+    cut.nodes.emplace_back();
+    if (empty) continue;
+    cut.nodes.back().push_back({cut.leaves, cut.leaves + 1});
+    ++cut.leaves;
+  }
+  return cut;
+}
+
+KCut CutOf(const Leaves& units, int tp, Numerics numerics) {
+  KCut cut;
+  if (units.begin.size() < 2) return cut;  // the model has no such reduction
+  cut.tree = TreeOver(units, tp, numerics);
+  for (int m = 0; m < tp; ++m) {
+    const Share own = ShareOf(units.count(), tp, m);
+    cut.k.push_back({units.begin[own.begin], units.begin[own.end]});
+    cut.node_k.emplace_back();
+    cut.node_leaves.emplace_back();
+    for (const TreeNode& node : cut.tree.nodes[m]) {
+      if (numerics == Numerics::kFast) {
+        cut.node_k.back().push_back(cut.k.back());
+        cut.node_leaves.back().push_back(Leaves::Whole(cut.k.back().size()));
+        continue;
+      }
+      const int64_t first = units.begin[node.begin];
+      cut.node_k.back().push_back({first, units.begin[node.end]});
+      Leaves leaves;
+      for (int v = node.begin; v <= node.end; ++v) leaves.begin.push_back(units.begin[v] - first);
+      cut.node_leaves.back().push_back(std::move(leaves));
+    }
+  }
+  return cut;
+}
+
+int TpMax(const ModelShape& shape) { return shape.output_units.count(); }
+
+// A mesh of the same order with other sizes.
+std::optional<Mesh> WithSizes(const Mesh& mesh, int tp, int dp, int pp) {
+  std::vector<AxisSize> sizes(mesh.order().begin(), mesh.order().end());
+  for (AxisSize& s : sizes) {
+    s.size = s.axis == Axis::kTp ? tp : s.axis == Axis::kDp ? dp : s.axis == Axis::kPp ? pp : 1;
+  }
+  Result<Mesh> made = Mesh::Make(sizes);
+  return made.ok() ? std::optional<Mesh>(made.value()) : std::nullopt;
+}
+
+// Layouts that run: first those of as many ranks, then the same with the offending sizes cut down.
+std::string Nearest(const ModelShape& shape, const Mesh& mesh) {
+  const int tp = mesh.size(Axis::kTp), pp = mesh.size(Axis::kPp), world = mesh.world();
+  const int tp_max = std::max(1, TpMax(shape)), pp_max = std::max(1, shape.layers());
+  std::vector<std::string> found;
+  const auto add = [&](int t, int d, int p) {
+    const std::optional<Mesh> near = WithSizes(mesh, t, d, p);
+    if (near && std::find(found.begin(), found.end(), near->ToString()) == found.end()) found.push_back(near->ToString());
+  };
+  for (int t = std::min(tp, tp_max); t >= 1; --t) {
+    if (world % t != 0) continue;
+    for (int p = std::min(pp, pp_max); p >= 1; --p) {
+      if (world / t % p != 0) continue;
+      add(t, world / t / p, p);
+      break;
+    }
+    break;
+  }
+  add(std::min(tp, tp_max), mesh.size(Axis::kDp), std::min(pp, pp_max));
+  return fmt::format("the nearest that can: --mesh {}", fmt::join(found, ", or --mesh "));
+}
+
+}  // namespace
+
+Status Layout::Check(const ModelShape& shape, const LayoutOptions& options) {
+  const Mesh& mesh = options.mesh;
+  const int tp = mesh.size(Axis::kTp), pp = mesh.size(Axis::kPp);
+  const auto refuse = [&](const std::string& why) {
+    return InvalidArgument(fmt::format("the layout {} cannot run: {}; {}", mesh.ToString(), why, Nearest(shape, mesh)));
+  };
+  if (tp > shape.heads) return refuse(fmt::format("tp is {} and the model has {} query heads", tp, shape.heads));
+  if (tp > TpMax(shape)) {
+    const std::string leaves = fmt::format("tp is {} and the sum after attention has {} {}", tp, TpMax(shape),
+                                           shape.numerics == Numerics::kReproducible ? "leaves" : "pieces");
+    return refuse(shape.numerics == Numerics::kReproducible
+                      ? leaves + " (more come with --reduction-leaves, or with --numerics fast)"
+                      : leaves);
+  }
+  if (pp > shape.layers()) return refuse(fmt::format("pp is {} and the model has {} layers", pp, shape.layers()));
+  if (mesh.size(Axis::kCp) > 1) return refuse("context parallelism (cp) is not part of this version");
+  if (options.cluster.ranks() != mesh.world()) {
+    return InvalidArgument(fmt::format("the mesh {} has {} ranks and the cluster has {} on {} nodes: make them equal",
+                                       mesh.ToString(), mesh.world(), options.cluster.ranks(), options.cluster.nodes()));
+  }
+  return OkStatus();
+}
+
+Result<Layout> Layout::Make(const ModelShape& shape, const LayoutOptions& options) {
+  SF_RETURN_IF_ERROR(Check(shape, options));
+  Layout layout;
+  layout.shape_ = shape;
+  layout.options_ = options;
+  layout.output_ = CutOf(shape.output_units, layout.tp(), shape.numerics);
+  layout.down_ = CutOf(shape.down_units, layout.tp(), shape.numerics);
+  layout.expert_down_ = CutOf(shape.expert_down_units, layout.tp(), shape.numerics);
+  return layout;
+}
+
+Layout Layout::Whole(const ModelShape& shape) {
+  Result<Layout> layout = Make(shape, {.mesh = Mesh(), .cluster = Cluster::OneNode(1)});
+  SF_CHECK(layout.ok());
+  return std::move(layout).value();
+}
+
+RankShard Layout::Shard(int rank) const {
+  RankShard s{.rank = rank,
+              .tp = mesh().Coordinate(rank, Axis::kTp),
+              .dp = mesh().Coordinate(rank, Axis::kDp),
+              .pp = mesh().Coordinate(rank, Axis::kPp)};
+  s.layers = LayersOf(s.pp);
+  s.heads = {output_.k[s.tp].begin / shape_.head_dim, output_.k[s.tp].end / shape_.head_dim};
+  const int group = shape_.heads / shape_.kv_heads;
+  s.kv_heads = {s.heads.begin / group, (s.heads.end + group - 1) / group};
+  if (!down_.k.empty()) s.intermediate = down_.k[s.tp];
+  if (!expert_down_.k.empty()) s.expert_intermediate = expert_down_.k[s.tp];
+  s.vocab = ShareOf(shape_.vocab, tp(), s.tp);
+  s.first_stage = s.pp == 0;
+  s.last_stage = s.pp == pp() - 1;
+  return s;
+}
+
+int Layout::RankAt(int tp, int dp, int pp) const {
+  const int with_tp = mesh().Neighbour(0, Axis::kTp, tp);
+  return mesh().Neighbour(mesh().Neighbour(with_tp, Axis::kDp, dp), Axis::kPp, pp);
+}
+
+std::vector<int> Layout::TpGroup(int dp, int pp) const { return mesh().Group(RankAt(0, dp, pp), Axis::kTp); }
+
+std::string Layout::ToString() const {
+  std::string text = mesh().ToString();
+  if (sequence_parallel()) text += " with sequence parallelism";
+  if (cluster().nodes() > 1) text += fmt::format(" on {} nodes", cluster().nodes());
+  return text;
+}
+
+}  // namespace sixfold

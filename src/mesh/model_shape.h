@@ -1,0 +1,33 @@
+// What the layout needs to know of a model: sizes, and where its reductions may be cut. Made by model/shape.h from config
+// and files; the planner can make one without either.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/numerics.h"
+
+namespace sixfold {
+
+struct ModelShape {
+  int64_t hidden = 0;
+  int64_t vocab = 0;
+  int64_t intermediate = 0;         // dense FFN
+  int64_t expert_intermediate = 0;  // one expert
+  int heads = 0, kv_heads = 0, head_dim = 0;
+  int experts = 0, top_k = 0;
+  std::vector<bool> sparse;         // [layers]: experts instead of a dense FFN
+  bool norm_across_heads = false;   // q and k are normalised as whole vectors (OLMoE)
+
+  Numerics numerics = Numerics::kReproducible;
+  // Where tp may cut the reductions after attention (bounds are whole heads), after the dense FFN and inside an expert. In
+  // kReproducible these are the leaves of the tree that every layout adds in; in kFast the smallest pieces that can be
+  // dealt, and each rank's share is summed as one.
+  Leaves output_units, down_units, expert_down_units;
+  int kv_element_bytes = 2;
+
+  int layers() const { return static_cast<int>(sparse.size()); }
+};
+
+}  // namespace sixfold

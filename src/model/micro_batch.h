@@ -1,0 +1,25 @@
+// How a step is cut into the micro-batches that flow through the pipeline stages one after the other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "mesh/collectives.h"
+#include "model/step_batch.h"
+
+namespace sixfold {
+
+// Micro-batches of a step whose longest replica has `rows` rows: one without a pipeline, else about one a stage, two when
+// there is enough work in each (fewer bubbles); never more than rows, at least one.
+int MicroBatchCount(int64_t rows, int pp);
+
+// Contiguous shares of the rows in order, each at most one row larger than the others. A prompt may be cut: its later rows
+// then find the K/V of the earlier ones, since a stage takes micro-batches in order.
+std::vector<StepBatch> SplitBatch(const StepBatch& batch, int count);
+
+// What the layout needs to know of the batches of all replicas.
+StepShape ShapeOfStep(std::span<const std::vector<StepBatch>> micro_batches);
+MicroBatchShape ShapeOfBatch(const StepBatch& batch);
+
+}  // namespace sixfold

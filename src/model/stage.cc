@@ -1,0 +1,70 @@
+#include "model/stage.h"
+
+#include <utility>
+
+namespace sixfold {
+
+namespace {
+
+std::span<const std::byte> AsBytes(const std::vector<float>& v) { return std::as_bytes(std::span(v)); }
+
+// Ends a send in every case: a buffer must not go away under the transport.
+Status FinishAll(std::vector<std::pair<Communicator*, SendTicket>>& sends) {
+  Status first = OkStatus();
+  for (const auto& [communicator, ticket] : sends) {
+    Status status = communicator->FinishSend(ticket);
+    if (first.ok() && !status.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+}  // namespace
+
+Status RunMicroBatches(ForwardContext& c, std::span<const StepBatch> micro_batches, KvStorage& kv, StageBuffers* buffers) {
+  ForwardScratch& s = c.s;
+  std::vector<std::pair<Communicator*, SendTicket>> sends;
+  buffers->outgoing.resize(std::max(buffers->outgoing.size(), micro_batches.size()));
+  buffers->logits.clear();
+  const auto run = [&]() -> Status {
+    for (size_t m = 0; m < micro_batches.size(); ++m) {
+      if (c.comm.previous != nullptr) {
+        const auto rows = static_cast<int64_t>(micro_batches[m].tokens.size());
+        const int64_t own = c.layout.sequence_parallel() ? ShareOf(rows, c.layout.tp(), c.own.tp).size() : rows;
+        s.x.resize(own * c.config.hidden);
+        SF_RETURN_IF_ERROR(c.comm.previous->Recv(0, std::as_writable_bytes(std::span(s.x))));
+      }
+      SF_RETURN_IF_ERROR(ForwardStage(c, micro_batches[m], kv));
+      std::vector<float>& outgoing = buffers->outgoing[m];
+      Communicator* to = nullptr;
+      int member = 0;
+      if (c.comm.next != nullptr) {
+        std::swap(outgoing, s.x);
+        to = c.comm.next;
+        member = 1;
+      } else if (c.comm.leader != nullptr) {
+        std::swap(outgoing, s.logits);
+        to = c.comm.leader;
+      } else {
+        buffers->logits.insert(buffers->logits.end(), s.logits.begin(), s.logits.end());
+        continue;
+      }
+      SF_ASSIGN_OR_RETURN(const SendTicket ticket, to->StartSend(member, AsBytes(outgoing)));
+      sends.emplace_back(to, ticket);
+    }
+    return OkStatus();
+  };
+  Status status = run();
+  Status finished = FinishAll(sends);
+  return status.ok() ? finished : status;
+}
+
+KvGeometry KvGeometryOf(const Layout& layout, const RankShard& shard) {
+  const ModelShape& m = layout.shape();
+  return {.layers = static_cast<int>(shard.layers.size()),
+          .kv_heads = static_cast<int>(shard.kv_heads.size()),
+          .k_dim = m.head_dim,
+          .v_dim = m.head_dim,
+          .bf16 = m.kv_element_bytes == 2};
+}
+
+}  // namespace sixfold

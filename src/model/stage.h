@@ -1,0 +1,25 @@
+// The micro-batches of one step on one rank: what comes from the stage before, what goes to the next, and where logits go.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kv/geometry.h"
+#include "model/forward.h"
+
+namespace sixfold {
+
+// Memory of messages under way, kept between steps.
+struct StageBuffers {
+  std::vector<std::vector<float>> outgoing;  // one a micro-batch: residual streams, or logits for rank 0
+  std::vector<float> logits;                 // rank 0's own
+};
+
+// See Model::RunStage.
+Status RunMicroBatches(ForwardContext& context, std::span<const StepBatch> micro_batches, KvStorage& kv,
+                       StageBuffers* buffers);
+
+// K/V of one block on a rank: its layers, and the K/V heads that its query heads read.
+KvGeometry KvGeometryOf(const Layout& layout, const RankShard& shard);
+
+}  // namespace sixfold
