@@ -39,6 +39,24 @@ std::string Position(const RankReport& report) {
 
 }  // namespace
 
+PackedRecord Pack(const OperationRecord& record) {
+  const Operation& operation = record.operation;
+  return {operation.sequence, static_cast<uint64_t>(record.place.step),
+          static_cast<uint64_t>(static_cast<uint32_t>(operation.group)) << 32 |
+              static_cast<uint64_t>(static_cast<uint16_t>(record.place.layer)) << 16 |
+              static_cast<uint64_t>(operation.axis) << 8 | static_cast<uint64_t>(operation.op)};
+}
+
+OperationRecord Unpack(const PackedRecord& packed) {
+  const uint64_t rest = packed[2];
+  return {.operation = {.op = static_cast<CommOp>(rest & 0xff),
+                        .group = static_cast<int>(rest >> 32),
+                        .sequence = packed[0],
+                        .axis = static_cast<Axis>(rest >> 8 & 0xff)},
+          .place = {.step = static_cast<int64_t>(packed[1]),
+                    .layer = static_cast<int16_t>(rest >> 16 & 0xffff)}};
+}
+
 std::string Describe(const Operation& operation) {
   return fmt::format("{} {} of {} group {}", NameOf(operation.op), operation.sequence,
                      NameOf(operation.axis), operation.group);

@@ -2,6 +2,7 @@
 // how a rank learns of the others.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -23,6 +24,11 @@ struct OperationRecord {
   Operation operation;
   Place place;
 };
+
+// Sequence, step, and the rest: what is kept and sent.
+using PackedRecord = std::array<uint64_t, 3>;
+PackedRecord Pack(const OperationRecord& record);
+OperationRecord Unpack(const PackedRecord& packed);
 
 // What is known of one rank, for a message.
 struct RankReport {

@@ -25,21 +25,6 @@ constexpr int kPollsPerClock = 8;
 
 void Pause() { __builtin_ia32_pause(); }
 
-uint64_t Pack(const Operation& operation, int layer) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(operation.group)) << 32 |
-         static_cast<uint64_t>(static_cast<uint16_t>(layer)) << 16 |
-         static_cast<uint64_t>(operation.axis) << 8 | static_cast<uint64_t>(operation.op);
-}
-
-OperationRecord Unpack(uint64_t sequence, uint64_t step, uint64_t packed) {
-  return {.operation = {.op = static_cast<CommOp>(packed & 0xff),
-                        .group = static_cast<int>(packed >> 32),
-                        .sequence = sequence,
-                        .axis = static_cast<Axis>(packed >> 8 & 0xff)},
-          .place = {.step = static_cast<int64_t>(step),
-                    .layer = static_cast<int16_t>(packed >> 16 & 0xffff)}};
-}
-
 }  // namespace
 
 LocalTransport::LocalTransport(Shared& shared, int rank)
@@ -60,12 +45,9 @@ void LocalTransport::Progress(const Place& place) {
 void LocalTransport::BeginOperation(const Operation& operation) {
   operation_ = operation;
   const uint64_t number = state_.operations.load(std::memory_order_relaxed);
-  std::atomic<uint64_t>* record = &state_.history[number % kHistory * 3];
-  record[0].store(operation.sequence, std::memory_order_relaxed);
-  record[1].store(static_cast<uint64_t>(state_.step.load(std::memory_order_relaxed)),
-                  std::memory_order_relaxed);
-  record[2].store(Pack(operation, state_.layer.load(std::memory_order_relaxed)),
-                  std::memory_order_relaxed);
+  std::atomic<uint64_t>* words = &state_.history[number % kHistory * 3];
+  const PackedRecord record = Pack(Here());
+  for (size_t w = 0; w < record.size(); ++w) words[w].store(record[w], std::memory_order_relaxed);
   state_.operations.store(number + 1, std::memory_order_release);
   EndOperation();
 }
@@ -90,10 +72,10 @@ RankReport LocalTransport::ReportOf(int rank) const {
                     .waits_for = WaitsFor(rank)};
   const uint64_t end = state.operations.load(std::memory_order_acquire);
   for (uint64_t n = end > kHistory ? end - kHistory : 0; n < end; ++n) {
-    const std::atomic<uint64_t>* record = &state.history[n % kHistory * 3];
-    report.history.push_back(Unpack(record[0].load(std::memory_order_relaxed),
-                                    record[1].load(std::memory_order_relaxed),
-                                    record[2].load(std::memory_order_relaxed)));
+    const std::atomic<uint64_t>* words = &state.history[n % kHistory * 3];
+    PackedRecord record;
+    for (size_t w = 0; w < record.size(); ++w) record[w] = words[w].load(std::memory_order_relaxed);
+    report.history.push_back(Unpack(record));
   }
   return report;
 }

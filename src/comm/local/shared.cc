@@ -1,24 +1,17 @@
 #include "comm/local/shared.h"
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <ctime>
 
 #include "base/check.h"
+#include "comm/cores.h"
 
 namespace sixfold::local {
 
 namespace {
-
-int UsableCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return CPU_COUNT(&set);
-}
 
 // The kernel's view of an atomic word.
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));

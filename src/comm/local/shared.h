@@ -52,8 +52,8 @@ struct alignas(kCacheLine) RankState {
   std::atomic<int> layer{-1};
   std::atomic<int> waits_for{-1};
   std::atomic<uint64_t> operations{0};  // begun; the newest kHistory are in `history`
-  // Per operation: sequence, step, and (group, layer, axis, op) packed. A reader that races with
-  // the writer may see parts of two records: it serves messages only.
+  // PackedRecords. A reader that races with the writer may see parts of two records: they serve
+  // messages only.
   std::array<std::atomic<uint64_t>, size_t{3} * kHistory> history{};
 };
 

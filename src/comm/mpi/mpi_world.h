@@ -19,6 +19,9 @@ bool BuiltWithMpi();
 struct MpiWorldOptions {
   std::chrono::milliseconds timeout{30000};  // as LocalWorldOptions::timeout
   int threads_per_rank = 1;                  // as there, with the ranks of one host
+  // How long Kill on other ranks leaves rank 0 to answer its clients: the launcher ends all at
+  // once.
+  std::chrono::milliseconds leader_grace{2000};
 };
 
 // One a process and once in its life. Thread rule: the transport as transport.h says; Finalize and
@@ -41,7 +44,7 @@ class MpiWorld {
   // The ordinary end; collective, once. After a failure it does nothing and returns the failure.
   Status Finalize();
   // The end after a failure: ends this process and, through the launcher, all others, also stopped
-  // ones. exit_code is what the launcher reports (not 0).
+  // ones; ranks but 0 wait leader_grace before. exit_code is what the launcher reports (not 0).
   [[noreturn]] void Kill(int exit_code);
 
  private:
