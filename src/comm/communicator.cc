@@ -11,7 +11,7 @@ namespace {
 
 // Two members swap all they have in one exchange and both add everything: the bytes are those of
 // the two-step form, one wait less, and twice the additions, which pays while they are short.
-constexpr int64_t kOneStepBytes = 65536;
+constexpr int64_t kOneStepBytes = 262144;
 
 void FillEqualBounds(int64_t elements, int members, Bounds* bounds) {
   bounds->resize(members + 1);

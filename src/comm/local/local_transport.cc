@@ -111,7 +111,6 @@ Status LocalTransport::Exchange(const Operation& operation, std::span<const Send
   BeginOperation(operation);
   recvs_.clear();
   sends_.clear();
-  sends_done_ = 0;
   for (const RecvPart& part : recvs) {
     SF_CHECK(part.peer >= 0 && part.peer < world() && part.peer != rank_);
     if (!part.data.empty()) recvs_.push_back(part);
@@ -138,7 +137,6 @@ Status LocalTransport::FinishSend(SendTicket ticket) {
   operation_ = messages_[number]->operation;
   recvs_.clear();
   sends_.assign(1, number);
-  sends_done_ = 0;
   const Status status = Complete();
   EndOperation();
   return status;
@@ -148,7 +146,6 @@ Status LocalTransport::Complete() {
   if (!Poll() || !Done()) {
     SF_RETURN_IF_ERROR(WaitUntilComplete());
   }
-  free_.insert(free_.end(), sends_.begin(), sends_.end());
   return OkStatus();
 }
 
@@ -169,9 +166,12 @@ bool LocalTransport::Poll() {
     recvs_[kept++] = part;
   }
   recvs_.resize(kept);
-  while (sends_done_ < sends_.size() &&
-         messages_[sends_[sends_done_]]->state.load(std::memory_order_seq_cst) == Message::kDone)
-    ++sends_done_;
+  kept = 0;
+  for (const uint32_t number : sends_) {
+    const bool done = messages_[number]->state.load(std::memory_order_seq_cst) == Message::kDone;
+    (done ? free_.emplace_back() : sends_[kept++]) = number;
+  }
+  sends_.resize(kept);
   return true;
 }
 
@@ -251,10 +251,10 @@ Status LocalTransport::WaitUntilComplete() {
   SteadyClock::time_point now = begin, next_check = begin + kYield;
   watch_.BeginWait(begin);
   // So that others can follow the chain of waits; CheckDeadline refines it.
-  state_.waits_for.store(recvs_.empty() && sends_done_ < sends_.size()
-                             ? receiver_[sends_[sends_done_]]
-                             : (recvs_.empty() ? -1 : recvs_.front().peer),
-                         std::memory_order_release);
+  if (!Done()) {
+    state_.waits_for.store(recvs_.empty() ? receiver_[sends_.front()] : recvs_.front().peer,
+                           std::memory_order_release);
+  }
   for (int round = 0; Poll() && !Done(); ++round) {
     now = SteadyClock::now();
     if (now >= next_check) {
@@ -300,7 +300,7 @@ void LocalTransport::Sleep(std::chrono::nanoseconds span) {
   const bool for_messages = !recvs_.empty();
   std::atomic<int>& awaited = for_messages ? bell.messages_awaited : bell.sends_awaited;
   const size_t pending = Pending();
-  awaited.store(static_cast<int>(for_messages ? recvs_.size() : sends_.size() - sends_done_),
+  awaited.store(static_cast<int>(for_messages ? recvs_.size() : sends_.size()),
                 std::memory_order_seq_cst);
   if (Poll() && Pending() == pending) FutexWait(bell.rings, rings, span);
   awaited.store(0, std::memory_order_seq_cst);
@@ -309,10 +309,7 @@ void LocalTransport::Sleep(std::chrono::nanoseconds span) {
 Status LocalTransport::CheckDeadline(SteadyClock::time_point now) {
   awaited_.clear();
   for (const RecvPart& part : recvs_) awaited_.push_back(part.peer);
-  for (size_t i = sends_done_; i < sends_.size(); ++i) {
-    if (messages_[sends_[i]]->state.load(std::memory_order_acquire) != Message::kDone)
-      awaited_.push_back(receiver_[sends_[i]]);
-  }
+  for (const uint32_t number : sends_) awaited_.push_back(receiver_[number]);
   if (awaited_.empty()) return OkStatus();
   const Watch::Stall stall = watch_.WorstOf(awaited_, now, *this);
   state_.waits_for.store(stall.peer, std::memory_order_release);
@@ -323,8 +320,8 @@ Status LocalTransport::CheckDeadline(SteadyClock::time_point now) {
 // After a failure: takes back what no receiver has claimed, and lets those finish that have, since
 // the caller's memory goes away.
 void LocalTransport::Withdraw() {
-  for (size_t i = sends_done_; i < sends_.size(); ++i) {
-    std::atomic<uint32_t>& state = messages_[sends_[i]]->state;
+  for (const uint32_t number : sends_) {
+    std::atomic<uint32_t>& state = messages_[number]->state;
     uint32_t posted = Message::kPosted;
     if (state.compare_exchange_strong(posted, Message::kWithdrawn, std::memory_order_acq_rel))
       continue;

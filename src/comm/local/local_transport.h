@@ -52,9 +52,9 @@ class LocalTransport : public Transport, private RankView {
   Status WaitUntilComplete();
   void Rest(SteadyClock::duration waited, int rounds);
   void Sleep(std::chrono::nanoseconds span);
-  bool Done() const { return recvs_.empty() && sends_done_ == sends_.size(); }
+  bool Done() const { return Pending() == 0; }
   OperationRecord Here() const { return {operation_, {state_.step, state_.layer}}; }
-  size_t Pending() const { return recvs_.size() + sends_.size() - sends_done_; }
+  size_t Pending() const { return recvs_.size() + sends_.size(); }
   Status CheckDeadline(SteadyClock::time_point now);
   void Withdraw();
 
@@ -78,9 +78,8 @@ class LocalTransport : public Transport, private RankView {
   Operation operation_;
   uint64_t pass_ = 0;
   std::vector<RecvPart> recvs_;  // pending
-  std::vector<uint32_t> sends_;  // numbers; [0, sends_done_) are done
-  size_t sends_done_ = 0;
-  std::vector<int> awaited_;  // scratch of CheckDeadline
+  std::vector<uint32_t> sends_;  // pending, by number
+  std::vector<int> awaited_;     // scratch of CheckDeadline
 
   std::atomic<int64_t> wait_ns_{0};
 };
