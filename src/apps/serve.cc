@@ -76,9 +76,13 @@ Status RunServe(const Options& options) {
   }
   gateway::ServerOptions server_options = ServerOptionsFrom(options, loaded);
   const std::string name = server_options.served_model_names.front();
+  server_options.on_failure = [](const Status& why) {
+    Remark("the instance has failed: " + why.message());
+  };
+  std::string fingerprint = loaded.model->fingerprint();
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                       Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
-  gateway::EngineBackend backend(*engine);
+  gateway::EngineBackend backend(*engine, std::move(fingerprint));
   const gateway::TokenizerCodec codec(*tokenizer, given_template.value_or(""));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<gateway::Server> server,
                       gateway::Server::Start(std::move(server_options), backend, codec));
@@ -88,6 +92,8 @@ Status RunServe(const Options& options) {
   // A closed stdout is no reason to stop serving.
   [[maybe_unused]] const Status printed = Print(greeting);
   server->Wait();
+  if (!engine->health().ok())
+    return Status(StatusCode::kUnavailable, "ended, because the instance has failed");
   if (!options.Flag("quiet")) Remark("drained, bye");
   return OkStatus();
 }

@@ -25,6 +25,8 @@ class Backend {
   virtual void Abort(RequestId id) = 0;
   virtual void AbortChoice(RequestId id, int choice) = 0;
   virtual EngineStats stats() const = 0;
+  // As Engine::health: OK, or why nothing will be answered any more.
+  virtual Status health() const = 0;
 
   virtual int64_t max_model_len() const = 0;  // prompt and answer together, tokens
   virtual int64_t vocab() const = 0;

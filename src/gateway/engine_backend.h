@@ -13,7 +13,9 @@ namespace sixfold::gateway {
 // Thread rule: as Backend. `engine` outlives it.
 class EngineBackend final : public Backend {
  public:
-  explicit EngineBackend(Engine& engine) : engine_(engine) {}
+  // fingerprint: of the model that the engine runs.
+  EngineBackend(Engine& engine, std::string fingerprint)
+      : engine_(engine), fingerprint_(std::move(fingerprint)) {}
 
   Result<RequestId> Submit(Request request, Sink sink) override {
     return engine_.Submit(std::move(request), std::move(sink));
@@ -21,12 +23,14 @@ class EngineBackend final : public Backend {
   void Abort(RequestId id) override { engine_.Abort(id); }
   void AbortChoice(RequestId id, int choice) override { engine_.AbortChoice(id, choice); }
   EngineStats stats() const override { return engine_.stats(); }
+  Status health() const override { return engine_.health(); }
   int64_t max_model_len() const override { return engine_.options().max_model_len; }
-  int64_t vocab() const override { return engine_.model().config().vocab; }
-  std::string fingerprint() const override { return engine_.model().fingerprint(); }
+  int64_t vocab() const override { return engine_.vocab(); }
+  std::string fingerprint() const override { return fingerprint_; }
 
  private:
   Engine& engine_;
+  const std::string fingerprint_;
 };
 
 }  // namespace sixfold::gateway

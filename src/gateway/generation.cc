@@ -73,6 +73,7 @@ void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> pr
   ++services_.metrics.responses[head.status];
   exchange_->StartStream(std::move(head));
   head_sent_ = true;
+  last_sent_ = std::chrono::steady_clock::now();
 }
 
 void Generation::OnDelta(int prompt, Delta delta, Time now) {
@@ -233,7 +234,16 @@ void Generation::EndIfFinished() {
   done_ = true;
 }
 
-void Generation::Send(const std::string& json) { exchange_->Write("data: " + json + "\n\n"); }
+void Generation::Send(const std::string& json) {
+  exchange_->Write("data: " + json + "\n\n");
+  last_sent_ = std::chrono::steady_clock::now();
+}
+
+void Generation::KeepAlive(Time silent_since) {
+  if (done_ || !head_sent_ || last_sent_ > silent_since || exchange_->queued_bytes() > 0) return;
+  exchange_->Write(": keep-alive\n\n");
+  last_sent_ = std::chrono::steady_clock::now();
+}
 
 Usage Generation::TotalUsage() const {
   Usage usage;

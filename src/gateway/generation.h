@@ -57,6 +57,8 @@ class Generation {
   void OnDelta(int prompt, Delta delta, Time now);
   void OnWritable();
   void OnGone();
+  // Writes a comment into a stream that has had nothing since then.
+  void KeepAlive(Time silent_since);
   // Answers with the error: an HTTP status before the first byte, an event after it.
   void Fail(const ApiError& error);
   bool done() const { return done_; }
@@ -99,6 +101,7 @@ class Generation {
   std::vector<Choice> choices_;                              // [prompts * n]
   bool head_sent_ = false, first_token_seen_ = false, done_ = false;
   int unfinished_ = 0;
+  Time last_sent_;  // of a stream: its head, event or comment
 };
 
 }  // namespace sixfold::gateway

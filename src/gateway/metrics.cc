@@ -39,6 +39,10 @@ class Page {
     metric.gauge.value = value;
     Add("sixfold_" + name, help, MetricType::Gauge, {metric});
   }
+  void OwnGauges(const std::string& name, const std::string& help,
+                 std::vector<ClientMetric> metrics) {
+    if (!metrics.empty()) Add("sixfold_" + name, help, MetricType::Gauge, std::move(metrics));
+  }
   void OwnCounters(const std::string& name, const std::string& help,
                    std::vector<ClientMetric> metrics) {
     Add("sixfold_" + name, help, MetricType::Counter, std::move(metrics));
@@ -104,6 +108,18 @@ void AddEngine(Page& page, const EngineStats& engine) {
   page.OwnCounters("engine_steps_total", "Forward passes", {steps});
 }
 
+void AddReplicas(Page& page, const EngineStats& engine) {
+  std::vector<ClientMetric> running, used;
+  for (size_t r = 0; r < engine.replicas.size(); ++r) {
+    running.push_back(page.Labelled("replica", std::to_string(r)));
+    running.back().gauge.value = engine.replicas[r].running;
+    used.push_back(page.Labelled("replica", std::to_string(r)));
+    used.back().gauge.value = static_cast<double>(engine.replicas[r].blocks_used);
+  }
+  page.OwnGauges("replica_requests_running", "Choices that run, by data-parallel replica", running);
+  page.OwnGauges("replica_kv_blocks_used", "K/V blocks in use, by data-parallel replica", used);
+}
+
 }  // namespace
 
 Histogram::Histogram(std::vector<double> bounds)
@@ -123,9 +139,8 @@ Metrics::Metrics()
       e2e_request_latency({0.1, 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,
                            20,  30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680}) {}
 
-std::string Metrics::Render(const EngineStats& engine, const std::string& model_name,
-                            int connections) const {
-  Page page(model_name);
+std::string Metrics::Render(const MetricsReading& now) const {
+  Page page(now.model_name);
   page.Histogram("time_to_first_token_seconds", "From the whole request to its first token",
                  time_to_first_token);
   page.Histogram("inter_token_latency_seconds", "Between tokens of a choice", inter_token_latency);
@@ -146,8 +161,11 @@ std::string Metrics::Render(const EngineStats& engine, const std::string& model_
   slow.counter.value = static_cast<double>(slow_clients);
   page.OwnCounters("slow_clients_dropped_total", "Streams ended because their client did not read",
                    {slow});
-  page.OwnGauge("http_connections", "Open connections", connections);
-  AddEngine(page, engine);
+  page.OwnGauge("http_connections", "Open connections", now.connections);
+  page.OwnGauge("engine_up", "1, or 0 when the engine has failed and answers nothing any more",
+                now.engine_up ? 1 : 0);
+  AddEngine(page, now.engine);
+  AddReplicas(page, now.engine);
   return page.Text();
 }
 

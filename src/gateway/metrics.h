@@ -32,6 +32,14 @@ class Histogram {
 
 enum class Outcome : uint8_t { kStop, kLength, kAbort, kError };
 
+// What else the page shows, as it is now.
+struct MetricsReading {
+  EngineStats engine;
+  bool engine_up = true;  // false: it has failed and answers nothing
+  std::string model_name;
+  int connections = 0;
+};
+
 // Thread rule: I/O thread only.
 class Metrics {
  public:
@@ -45,8 +53,7 @@ class Metrics {
   uint64_t slow_clients = 0;                   // dropped because they did not read
 
   // The text exposition format (version 0.0.4).
-  std::string Render(const EngineStats& engine, const std::string& model_name,
-                     int connections) const;
+  std::string Render(const MetricsReading& now) const;
 };
 
 }  // namespace sixfold::gateway

@@ -74,9 +74,14 @@ TEST(Metrics, HistogramsAreCumulativeAndEveryFamilyHasBothNames) {
   Metrics metrics;
   metrics.time_to_first_token.Observe(0.03);
   metrics.time_to_first_token.Observe(5000, 2);
-  const EngineStats engine{
-      .running = 3, .waiting = 4, .blocks_total = 8, .blocks_used = 2, .prompt_tokens = 11};
-  const std::string text = metrics.Render(engine, "m\"x", 5);
+  const EngineStats engine{.running = 3,
+                           .waiting = 4,
+                           .blocks_total = 8,
+                           .blocks_used = 2,
+                           .prompt_tokens = 11,
+                           .replicas = {{.running = 1}, {.running = 2, .blocks_used = 2}}};
+  const std::string text =
+      metrics.Render({.engine = engine, .model_name = "m\"x", .connections = 5});
   for (const std::string prefix : {"sixfold_", "vllm:"}) {
     const auto has = [&](const std::string& line) {
       return text.find(prefix + line + "\n") != std::string::npos;
@@ -92,7 +97,12 @@ TEST(Metrics, HistogramsAreCumulativeAndEveryFamilyHasBothNames) {
     EXPECT_TRUE(has("prompt_tokens_total{model_name=\"m\\\"x\"} 11"));
     EXPECT_TRUE(has("request_success_total{model_name=\"m\\\"x\",finished_reason=\"stop\"} 0"));
   }
-  EXPECT_NE(text.find("sixfold_kv_blocks_used{model_name=\"m\\\"x\"} 2\n"), std::string::npos);
+  for (const std::string line :
+       {"kv_blocks_used{model_name=\"m\\\"x\"} 2", "engine_up{model_name=\"m\\\"x\"} 1",
+        "replica_requests_running{model_name=\"m\\\"x\",replica=\"0\"} 1",
+        "replica_kv_blocks_used{model_name=\"m\\\"x\",replica=\"1\"} 2"}) {
+    EXPECT_NE(text.find("sixfold_" + line + "\n"), std::string::npos) << line;
+  }
 }
 
 }  // namespace

@@ -31,6 +31,9 @@ enum class Route : uint8_t {
   kUnknown
 };
 
+// How often the backend's health and silent streams are looked at.
+constexpr std::chrono::milliseconds kTick{100};
+
 constexpr std::string_view kModelPrefixes[] = {"/v1/models/", "/models/"};
 
 Route RouteOf(const std::string& path) {
@@ -128,7 +131,9 @@ struct Server::Impl final : HttpHandler {
   void TakeDeltas();
   template <typename Call>
   void With(uint64_t key, Call call);
-  void AbortEverything();
+  void FailEverything(const ApiError& error);
+  void Tick();
+  void OnBackendFailure(const Status& why);
   std::string NewId(const char* prefix);
 
   const ServerOptions options;
@@ -142,6 +147,7 @@ struct Server::Impl final : HttpHandler {
   uint64_t next_key = 1;
   std::mt19937_64 random{std::random_device{}()};
   int stop_requests = 0;
+  bool failed = false;  // the backend
   std::shared_ptr<DeltaInbox> inbox;  // shared with the sinks, see DeltaInbox
   std::unique_ptr<HttpServer> http;   // last: its threads end first
 };
@@ -249,6 +255,8 @@ void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest&
                          headers);
     }
     case Route::kHealth:
+      if (const Status health = backend.health(); !health.ok())
+        return AnswerError(exchange, ErrorFromStatus(health), headers);
       if (stop_requests > 0) return AnswerError(exchange, ShuttingDown(), headers);
       out.BeginObject().Key("status").String("ok").EndObject();
       break;
@@ -256,7 +264,10 @@ void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest&
       return Answer(
           exchange,
           {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-           .body = metrics.Render(backend.stats(), card.names.front(), http->connections())},
+           .body = metrics.Render({.engine = backend.stats(),
+                                   .engine_up = backend.health().ok(),
+                                   .model_name = card.names.front(),
+                                   .connections = http->connections()})},
           headers);
     default:
       out.BeginObject().Key("version").String(options.version);
@@ -343,14 +354,33 @@ void Server::Impl::OnSignal() {
   ++stop_requests;
   http->SetDraining();
   if (generations.empty()) return http->Stop();
-  if (stop_requests > 1) return AbortEverything();
-  http->After(options.drain_deadline, [this] { AbortEverything(); });
+  if (stop_requests > 1) return FailEverything(ShuttingDown());
+  http->After(options.drain_deadline, [this] { FailEverything(ShuttingDown()); });
 }
 
-void Server::Impl::AbortEverything() {
+void Server::Impl::FailEverything(const ApiError& error) {
   std::vector<uint64_t> keys;
   for (const auto& [key, _] : generations) keys.push_back(key);
-  for (const uint64_t key : keys) With(key, [](Generation& g) { g.Fail(ShuttingDown()); });
+  for (const uint64_t key : keys) With(key, [&](Generation& g) { g.Fail(error); });
+}
+
+void Server::Impl::Tick() {
+  const Status health = backend.health();
+  if (!health.ok() && !failed) OnBackendFailure(health);
+  const auto silent_since = Clock::now() - options.keep_alive;
+  for (const auto& [_, generation] : generations) generation->KeepAlive(silent_since);
+  http->After(kTick, [this] { Tick(); });
+}
+
+// What runs has its error already, or gets it here when the backend cannot say so itself. Load
+// balancers and new clients hear the reason for a while.
+void Server::Impl::OnBackendFailure(const Status& why) {
+  failed = true;
+  if (options.on_failure) options.on_failure(why);
+  http->SetDraining();
+  TakeDeltas();
+  FailEverything(ErrorFromStatus(why));
+  http->After(options.failure_linger, [this] { http->Stop(); });
 }
 
 Server::Server() = default;
@@ -360,7 +390,7 @@ Server::~Server() {
   impl_->inbox->Close();
   impl_->http->Post([impl = impl_.get()] {
     impl->stop_requests = 2;
-    impl->AbortEverything();
+    impl->FailEverything(ShuttingDown());
     impl->http->Stop();
   });
   impl_->http->Join();
@@ -387,6 +417,7 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, Backend& ba
                .max_model_len = backend.max_model_len()};
   impl.inbox =
       std::make_shared<DeltaInbox>([&impl] { impl.http->Post([&impl] { impl.TakeDeltas(); }); });
+  impl.http->Post([&impl] { impl.Tick(); });
   impl.http->Start(impl);
   return server;
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,14 @@ struct ServerOptions {
   int64_t output_bytes_max =
       1 << 20;  // unread output of one stream, beyond it the client is dropped
   std::chrono::milliseconds drain_deadline{30'000};
+  // After the backend has failed: how long /health and new requests are still answered, with 503
+  // and the reason, before the server ends.
+  std::chrono::milliseconds failure_linger{2'000};
+  // Called once, in the I/O thread, when the backend is found to have failed; may be empty.
+  std::function<void(const Status&)> on_failure;
+  // A stream that has had nothing for so long (a long prompt is being computed) gets a comment
+  // line, so that nothing between client and server takes it for dead.
+  std::chrono::milliseconds keep_alive{15'000};
 };
 
 // Thread rule: any thread.
@@ -44,7 +53,8 @@ class Server {
   // server ends. Second call: what runs is aborted at once. With http.handle_signals SIGINT and
   // SIGTERM do the same.
   void RequestStop();
-  // Returns when the server has ended.
+  // Returns when the server has ended: it was told to, or the backend has failed (Backend::health
+  // says so).
   void Wait();
 
  private:

@@ -39,6 +39,7 @@ class ScriptedBackend final : public Backend {
   void Abort(RequestId id) override;
   void AbortChoice(RequestId id, int choice) override;
   EngineStats stats() const override;
+  Status health() const override { return OkStatus(); }
   int64_t max_model_len() const override { return options_.max_model_len; }
   int64_t vocab() const override { return options_.vocab; }
   std::string fingerprint() const override { return "fp_scripted"; }
