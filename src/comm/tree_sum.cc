@@ -96,6 +96,7 @@ const std::vector<TreeAdd>& TreeSum::AddsFor(const TreeCut& cut) {
 void TreeSum::Add(ReduceType type, const TreeCut& cut, std::span<const std::byte* const> slots,
                   int64_t count, std::byte* out) {
   SF_CHECK_EQ(static_cast<int>(slots.size()), cut.total_nodes());
+  if (count == 0) return;
   const std::vector<TreeAdd>& adds = AddsFor(cut);
   const int64_t element = SizeOf(type);
   if (adds.empty()) {
