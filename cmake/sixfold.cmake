@@ -22,6 +22,12 @@ elseif(SIXFOLD_SANITIZE STREQUAL "thread")
 elseif(NOT SIXFOLD_SANITIZE STREQUAL "")
   message(FATAL_ERROR "SIXFOLD_SANITIZE is '${SIXFOLD_SANITIZE}'; it may be address, thread or empty")
 endif()
+if(SIXFOLD_SANITIZE)
+  target_compile_definitions(sixfold_options INTERFACE SIXFOLD_SANITIZED)  # base/testing/cases.h
+endif()
+
+# Modules whose code no parser of foreign bytes runs: counters there would slow their tests and tell the fuzzer nothing.
+set(SIXFOLD_WITHOUT_COVERAGE tensor kernels comm moe kv sched engine)
 
 # sixfold_library(NAME SOURCES a.cc ... DEPS sixfold::base ... PRIVATE_DEPS fmt::fmt ...)
 function(sixfold_library name)
@@ -29,6 +35,17 @@ function(sixfold_library name)
   add_library(sixfold_${name} STATIC ${ARG_SOURCES})
   add_library(sixfold::${name} ALIAS sixfold_${name})
   target_link_libraries(sixfold_${name} PUBLIC sixfold_options ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  # Libraries carry the counters; only the fuzz programs link the driver, so tests link the same libraries.
+  if(SIXFOLD_FUZZ AND NOT name IN_LIST SIXFOLD_WITHOUT_COVERAGE)
+    target_compile_options(sixfold_${name} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+endfunction()
+
+# A test of many processes or spinning ranks has the machine for itself; tools/test.sh runs the others side by side.
+function(sixfold_test_alone_when_labelled name)
+  if("mpi" IN_LIST ARGN OR "ranks" IN_LIST ARGN)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
 endfunction()
 
 # sixfold_test(NAME SOURCES a_test.cc ... DEPS ... LABELS unit). The test runs in the source root.
@@ -47,24 +64,32 @@ function(sixfold_test name)
   target_link_libraries(${name}_test PRIVATE sixfold_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name}_test WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  sixfold_test_alone_when_labelled(${name} ${ARG_LABELS})
 endfunction()
 
-# sixfold_fuzzer(NAME SOURCES x_fuzz.cc DEPS ... CORPUS dir). With clang: a libFuzzer program <NAME>_fuzz that the
-# `fuzz` preset builds and tools/run_fuzzers.sh runs for a bounded time. With any compiler: a test <NAME>_corpus that
-# feeds every committed seed to the same function.
+# sixfold_fuzzer(NAME SOURCES x_fuzz.cc DEPS ... CORPUS dir). A test <NAME>_corpus that feeds every committed seed to the
+# target's function, in every build; with SIXFOLD_FUZZ also the libFuzzer program <NAME>_fuzz that tools/test.sh runs for a
+# bounded time.
 function(sixfold_fuzzer name)
   cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPS" ${ARGN})
+  set(corpus ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS})
   if(SIXFOLD_FUZZ)
-    add_executable(${name}_fuzz ${ARG_SOURCES})
-    target_compile_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
-    target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
-    target_link_libraries(${name}_fuzz PRIVATE sixfold_options ${ARG_DEPS})
-    set_property(GLOBAL APPEND PROPERTY SIXFOLD_FUZZERS ${name})
-    file(APPEND ${CMAKE_BINARY_DIR}/fuzzers.txt "${name}_fuzz ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS}\n")
+    set(program ${name}_fuzz)
+    add_executable(${program} ${ARG_SOURCES})
+    target_compile_options(${program} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${program} PRIVATE -fsanitize=fuzzer)
+    set(arguments -runs=0 ${corpus})
+    file(APPEND ${CMAKE_BINARY_DIR}/fuzzers.txt "${program} ${corpus}\n")
   elseif(BUILD_TESTING)
-    add_executable(${name}_corpus_test ${ARG_SOURCES} ${CMAKE_SOURCE_DIR}/src/base/testing/corpus_main.cc)
-    target_link_libraries(${name}_corpus_test PRIVATE sixfold_options ${ARG_DEPS})
-    add_test(NAME ${name}_corpus COMMAND ${name}_corpus_test ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS})
+    set(program ${name}_corpus_test)
+    add_executable(${program} ${ARG_SOURCES} ${CMAKE_SOURCE_DIR}/src/base/testing/corpus_main.cc)
+    set(arguments ${corpus})
+  else()
+    return()
+  endif()
+  target_link_libraries(${program} PRIVATE sixfold_options ${ARG_DEPS})
+  if(BUILD_TESTING)
+    add_test(NAME ${name}_corpus COMMAND ${program} ${arguments})
     set_tests_properties(${name}_corpus PROPERTIES LABELS "unit" TIMEOUT 300)
   endif()
 endfunction()

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "base/testing/cases.h"
 #include "kernels/math.h"
 #include "kernels/numerics.h"
 #include "kernels/ops.h"
@@ -298,7 +299,7 @@ TEST(Attention, APrefillInPiecesEqualsTheWholeAndEveryDecodeStep) {
   for (const Shape& shape : {Shape{.heads = 9, .kv_heads = 3, .chunk = 32},
                              Shape{.heads = 4, .kv_heads = 4, .k_dim = 24, .v_dim = 24, .chunk = 64, .window = 50},
                              Shape{.heads = 8, .kv_heads = 1, .k_dim = 80, .v_dim = 80, .bf16 = false, .chunk = 16}}) {
-    Case c(shape, {{0, 150}});
+    Case c(shape, {{0, FullOr(150, 70)}});
     for (const Isa isa : Isas()) {
       const std::vector<float> whole = c.Run(isa, 1, c.Sequences());
       for (const int64_t step : {1, 7, 64}) {
@@ -333,7 +334,7 @@ TEST(Attention, ALongDecodeIsTheSameHoweverItsKeysAreShared) {
   for (const int chunk : {16, 64, 256, 512}) {
     for (const int64_t window : {0, 1500}) {
       Case c({.heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .chunk = chunk, .window = window},
-             {{5000, 1}, {3333, 1}});
+             {{FullOr(5000, 1800), 1}, {FullOr(3333, 1111), 1}});
       const std::vector<float> want = c.Run(Isa::kScalar, 1, c.Sequences());
       for (const Isa isa : Isas())
         for (int threads = 1; threads <= 4; ++threads)
@@ -382,7 +383,7 @@ TEST(Attention, ScoresFarApartStayFinite) {
 TEST(Attention, RandomShapesAgree) {
   SetFloatMode();
   std::mt19937 bits(7);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < FullOr(40, 8); ++round) {
     Shape s;
     s.kv_heads = 1 + bits() % 3;
     s.heads = s.kv_heads * (1 + bits() % 9);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "base/testing/cases.h"
 #include "kernels/dequantize.h"
 #include "kernels/packed_layout.h"
 #include "kernels/stored_block.h"
@@ -27,11 +28,7 @@ constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kF8
 constexpr ActDType kActs[] = {ActDType::kF32, ActDType::kBF16, ActDType::kInt8};
 
 // Sanitizers make the oracle and the emulated tiles about twenty times slower.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kMaxRows = 33;
-#else
-constexpr int64_t kMaxRows = 128;
-#endif
+constexpr int64_t kMaxRows = FullOr(128, 33);
 
 // Every ISA that this machine runs, tiles by emulation where it has none.
 std::vector<Isa> Isas() {

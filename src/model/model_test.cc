@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "base/testing/cases.h"
 #include "weights/safetensors_writer.h"
 #include "weights/tensor_reader.h"
 #include "weights/weight_store.h"
@@ -72,12 +73,14 @@ class Invariance : public ::testing::TestWithParam<std::tuple<const char*, ActDT
 
 TEST_P(Invariance, IsaThreadsAndChunksOfThePromptDoNotChangeABit) {
   auto plain = Load(path(), Options(Isa::kScalar, 1));
-  const std::vector<TokenId> prompt = Prompt(75, plain->config().vocab, 1);
-  const std::vector<float> whole = FeedAll(*plain, prompt, 75);
+  const int length = FullOr(75, 40);
+  const std::vector<TokenId> prompt = Prompt(length, plain->config().vocab, 1);
+  const std::vector<float> whole = FeedAll(*plain, prompt, length);
   for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (isa > DetectIsa()) continue;
     auto model = Load(path(), Options(isa, 3));
     for (const int piece : {1, 7, 64, 75}) {
+      if (kSanitized && piece != 7 && piece != 75) continue;
       EXPECT_TRUE(SameBits(FeedAll(*model, prompt, piece), whole)) << NameOf(isa) << ", pieces of " << piece;
     }
   }

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 
+#include "base/testing/cases.h"
 #include "weights/testing/gguf_writer.h"
 #include "weights/testing/safetensors_bytes.h"
 #include "weights/testing/temp_dir.h"
@@ -303,14 +304,8 @@ TEST(WeightStore, OpensEveryGoldenModel) {
   EXPECT_GT(models, 20);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized =
-    true;  // a sanitizer's shadow does not fit under a limit of address space
-#else
-constexpr bool kSanitized = false;
-#endif
-
-// Without the limit the size of these files shows nothing, and they are slow to read.
+// A sanitizer's shadow does not fit under a limit of address space. Without the limit the size of these files shows nothing,
+// and they are slow to read.
 constexpr uint64_t kRecords = kSanitized ? 50'000 : 1'000'000;
 
 uint64_t AddressSpaceBytes() {
