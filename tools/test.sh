@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All tests: release build with its tests, the binary's own tests (pytest), sanitizers, fuzz targets. The last line counts
-# them. SIXFOLD_TEST_STAGES="release asan" runs only those stages; SIXFOLD_FUZZ_SECONDS sets the time of each target.
+# All tests: release build with its tests, the binary's own tests (pytest), stable command forms, sanitizers, fuzz targets.
+# The last line counts them. SIXFOLD_TEST_STAGES="release asan" runs only those stages; SIXFOLD_FUZZ_SECONDS sets the time of
+# each target. The sanitizers' programs are built beside the Python tests, which leave cores idle.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 stages=${SIXFOLD_TEST_STAGES:-"release python forms asan tsan fuzz"}
@@ -10,18 +11,54 @@ mkdir -p "$logs"
 passed=0 failed=0
 failures=()
 
-note() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
+note() {  # stage: prints it with the seconds so far, on the clock and of all cores
+  local children
+  times >"$logs/times"  # the second line is of processes that have ended; $(times) would ask a new shell
+  children=$(tail -n 1 "$logs/times" | tr 'ms' '  ' | awk '{ printf "%d", 60 * $1 + $2 + 60 * $3 + $4 }')
+  printf '\n== %s (%s s, %s s of CPU)\n' "$1" "$SECONDS" "$children"
+}
 
 one() {  # name, exit code of a check that is a test by itself
   if [ "$2" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); failures+=("$1"); fi
 }
 
-build() {  # preset, targets…
-  local preset=$1; shift
-  local log=$logs/configure-$preset.log
-  cmake --preset "$preset" -DBUILD_TESTING="$([ "$preset" = fuzz ] && echo OFF || echo ON)" >"$log" 2>&1 ||
-    { tail -n 20 "$log"; return 1; }
-  cmake --build --preset "$preset" ${1:+--target "$@"} >"$logs/build-$preset.log" 2>&1 || { grep -E 'error|FAILED' -A 5 "$logs/build-$preset.log" | head -n 60; return 1; }
+configure() {  # preset
+  cmake --preset "$1" -DBUILD_TESTING=ON >"$logs/configure-$1.log" 2>&1 || { tail -n 20 "$logs/configure-$1.log"; return 1; }
+}
+
+compile() {  # preset, targets…
+  local preset=$1 log=$logs/build-$1.log; shift
+  cmake --build --preset "$preset" ${1:+--target "$@"} >"$log" 2>&1 || { grep -E 'error|FAILED' -A 5 "$log" | head -n 60; return 1; }
+}
+
+# One build for the tests under address sanitizer and for the fuzz targets.
+build_asan() { configure asan && compile asan; }
+build_fuzz() { configure asan && compile asan $(cut -d ' ' -f 1 build/asan/fuzzers.txt); }
+# What has threads: the team of a rank, ranks that are threads, the step thread, the server.
+tsan_tests="base comm model_golden engine gateway"
+build_tsan() {
+  local targets=() name
+  configure tsan || return
+  for name in $tsan_tests; do
+    ninja -C build/tsan -t query "${name}_test" >/dev/null 2>&1 && targets+=("${name}_test")
+  done
+  compile tsan "${targets[@]}"
+}
+
+ahead=  # the process that builds for later stages
+build_ahead() {
+  (
+    renice -n 10 "$BASHPID" >/dev/null
+    for stage in asan tsan fuzz; do
+      case " $stages " in *" $stage "*) "build_$stage" ;; esac
+    done
+  ) >"$logs/ahead.log" 2>&1 &
+  ahead=$!
+}
+
+build_now() {  # stage: what build_ahead has done is not done again; its errors are found again, and shown
+  if [ -n "$ahead" ]; then wait "$ahead"; ahead=; fi
+  "build_$1"
 }
 
 count_ctest() {  # junit file
@@ -36,7 +73,7 @@ PY
 
 run_ctest() {  # preset, ctest options…
   local preset=$1; shift
-  ctest --test-dir "build/$preset" --output-on-failure --output-junit "$PWD/$logs/ctest-$preset.xml" "$@" ||
+  ctest --test-dir "build/$preset" -j "$(nproc)" --output-on-failure --output-junit "$PWD/$logs/ctest-$preset.xml" "$@" ||
     failures+=("ctest $preset")
   read -r good bad < <(count_ctest "$logs/ctest-$preset.xml")
   passed=$((passed + good)) failed=$((failed + bad))
@@ -44,8 +81,19 @@ run_ctest() {  # preset, ctest options…
 
 stage_release() {
   python3 tools/lint_includes.py; one "include lint" $?
-  build release || { one "release build" 1; return; }
+  { configure release && compile release; } || { one "release build" 1; return; }
   run_ctest release
+  run_cargo_test
+}
+
+run_cargo_test() {  # the dependencies are those that the build made
+  local cargo rustc log=$logs/cargo-test.log good
+  read -r cargo rustc < <(tools/find_rust.sh)
+  CARGO_TARGET_DIR=$PWD/build/cargo RUSTC=$rustc "$cargo" test --manifest-path text-rs/Cargo.toml --release --locked --lib \
+    >"$log" 2>&1 || { tail -n 40 "$log"; one "cargo test" 1; return; }
+  good=$(sed -n 's/^test result: ok. \([0-9]*\) passed.*/\1/p' "$log")
+  passed=$((passed + good))
+  echo "cargo test: $good passed"
 }
 
 run_pytest() {  # name, pytest options…
@@ -83,23 +131,24 @@ stage_forms() {
   local checker=../shared/tools/check_forms.py model
   if [ ! -f "$checker" ]; then echo "no $checker: forms are covered by tests/cli alone"; return; fi
   model=$(ls build/models/*.gguf | head -n 1)
-  python3 "$checker" build/release/sixfold "$model" --parts spine; one "forms, default model" $?
-  python3 "$checker" build/release/sixfold tests/golden/llama_gqa --tokenizer "$model" --parts spine; one "forms, HF folder" $?
+  python3 "$checker" build/release/sixfold "$model" --parts spine,mesh; one "forms, default model" $?
+  python3 "$checker" build/release/sixfold tests/golden/llama_gqa --tokenizer "$model" --parts spine,mesh
+  one "forms, HF folder" $?
 }
 
 stage_asan() {
-  build asan || { one "asan build" 1; return; }
+  build_now asan || { one "asan build" 1; return; }
   run_ctest asan -LE slow
 }
-# What has threads: the team of a rank, the step thread, the server.
+
 stage_tsan() {
-  build tsan base_test model_golden_test engine_test gateway_test || { one "tsan build" 1; return; }
-  run_ctest tsan -R '^(base|model_golden|engine|gateway)$'
+  build_now tsan || { one "tsan build" 1; return; }
+  run_ctest tsan -R "^(${tsan_tests// /|})\$"
 }
 
 fuzz_one() {  # program, corpus
-  local binary; binary=$(find build/fuzz -name "$1" -type f | head -n 1)
-  mkdir -p "build/fuzz/corpus-$1"
+  local binary; binary=$(find build/asan -name "$1" -type f | head -n 1)
+  mkdir -p build/fuzz/"corpus-$1"
   # Findings go to a scratch corpus; the committed seeds are only read.
   "$binary" -max_total_time="$fuzz_seconds" -timeout=25 -rss_limit_mb=3000 -artifact_prefix="build/fuzz/$1-" \
     "build/fuzz/corpus-$1" "$2" >"$logs/$1.log" 2>&1
@@ -107,13 +156,13 @@ fuzz_one() {  # program, corpus
 }
 
 stage_fuzz() {
-  build fuzz || { one "fuzz build" 1; return; }
+  build_now fuzz || { one "fuzz build" 1; return; }
   local programs=()
   while read -r program corpus; do
     programs+=("$program")
     fuzz_one "$program" "$corpus" &
     while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
-  done <build/fuzz/fuzzers.txt
+  done <build/asan/fuzzers.txt
   wait
   for program in "${programs[@]}"; do
     local code; code=$(cat "$logs/$program.code")
@@ -125,6 +174,7 @@ stage_fuzz() {
 
 for stage in $stages; do
   note "$stage"
+  [ "$stage" = python ] && build_ahead
   "stage_$stage"
 done
 note "done"
