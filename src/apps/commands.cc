@@ -104,6 +104,22 @@ constexpr CommandInfo kCommands[] = {
               "left over is dropped. The second half of each window is scored. \"tokens\" "
               "is the number of predictions.",
      .examples = "  sixfold perplexity model.gguf text.txt --context 512 --json\n"},
+    {.id = CommandId::kByteFormulas,
+     .name = "bytes",
+     .summary = "how many bytes a way of cutting a model moves",
+     .shape = {.takes_model = false, .min = 1, .max = 1, .text = "(tp|sp|cp|ep|pp|handoff)"},
+     .about = "Formulas with the numbers filled in; needs no model. tp: all-reduces of tensor "
+              "parallelism, forward and backward, also with sequence parallelism; sp: its "
+              "boundaries one by one; cp: the forms of context parallelism; ep: dispatch and "
+              "combine of experts; pp: sends between stages; handoff: K/V from prefill to "
+              "decode.",
+     .examples = "  sixfold bytes tp --ranks 8 --seq 4096 --hidden 8192\n"
+                 "  sixfold bytes ep --ranks 16 --nodes 2 --seq 8192 --hidden 4096 --top-k 2 "
+                 "--experts 32\n"
+                 "  sixfold bytes cp --ranks 4 --seq 131072 --heads 32 --kv-heads 8 --head-dim 128 "
+                 "--form p2p\n"
+                 "  sixfold bytes handoff --seq 2048 --layers 96 --kv-heads 96 --head-dim 128 "
+                 "--bandwidth-gb-s 512\n"},
 };
 static_assert(std::size(kCommands) == kCommandCount);
 

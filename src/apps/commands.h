@@ -32,5 +32,6 @@ Status RunDetokenize(const Options& options);
 Status RunRender(const Options& options);
 Status RunDump(const Options& options);
 Status RunPerplexity(const Options& options);
+Status RunBytes(const Options& options);
 
 }  // namespace sixfold::apps

@@ -85,6 +85,7 @@ Status Run(const Options& options) {
     case CommandId::kRender: return RunRender(options);
     case CommandId::kDump: return RunDump(options);
     case CommandId::kPerplexity: return RunPerplexity(options);
+    case CommandId::kByteFormulas: return RunBytes(options);
   }
   return Internal("a command without code");
 }

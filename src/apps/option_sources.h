@@ -29,6 +29,9 @@ Result<std::vector<RawSetting>> ParseEnvironment(const std::vector<std::string>&
 Result<std::vector<RawSetting>> ParseConfigFile(const std::string& text, const std::string& file,
                                                 std::string_view command_name);
 
+// The part of the table that `sixfold bytes` has alone.
+std::vector<OptionSpec> BytesOptions();
+
 std::string_view CommandName(CommandId command);
 // Every spelling of every option that `commands` have, with dashes for `flags`.
 std::vector<std::string> OptionSpellings(CommandSet commands);

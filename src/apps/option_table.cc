@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "apps/options.h"
+#include "apps/option_sources.h"
 
 namespace sixfold::apps {
 namespace {
@@ -8,7 +8,7 @@ namespace {
 using enum CommandId;
 
 constexpr CommandSet kAll = (CommandSet{1} << kCommandCount) - 1;
-constexpr CommandSet kWithModel = kAll & ~Commands(kDoctor);
+constexpr CommandSet kWithModel = kAll & ~Commands(kDoctor, kByteFormulas);
 constexpr CommandSet kForward = Commands(kRun, kServe, kGenerate, kLogits, kPerplexity);
 constexpr CommandSet kWithEngine = Commands(kRun, kServe, kGenerate);
 constexpr CommandSet kSampled = Commands(kRun, kGenerate);
@@ -342,13 +342,13 @@ std::vector<OptionSpec> SamplingOptions() {
       {.name = "top-k",
        .type = kInteger,
        .group = group,
-       .commands = kSampled,
+       .commands = kSampled | Commands(kByteFormulas),
        .metavar = "K",
        .fallback = "auto",
        .auto_means = kModels,
        .min = -1,
        .max = kMaxTokens,
-       .help = "sample from the K most likely tokens; 0: all"},
+       .help = "sample from the K most likely tokens; 0: all. bytes ep: experts that a token takes"},
       {.name = "min-p",
        .type = kReal,
        .group = group,
@@ -475,8 +475,8 @@ std::vector<OptionSpec> GeneralOptions() {
 
 std::vector<OptionSpec> MakeTable() {
   std::vector<OptionSpec> table;
-  for (auto* part : {CommandOptions, ModelOptions, ArithmeticOptions, EngineAndServerOptions,
-                     SamplingOptions, GeneralOptions}) {
+  for (auto* part : {CommandOptions, BytesOptions, ModelOptions, ArithmeticOptions,
+                     EngineAndServerOptions, SamplingOptions, GeneralOptions}) {
     std::vector<OptionSpec> specs = part();
     std::move(specs.begin(), specs.end(), std::back_inserter(table));
   }

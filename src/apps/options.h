@@ -33,8 +33,9 @@ enum class CommandId : uint8_t {
   kRender,
   kDump,
   kPerplexity,
+  kByteFormulas,
 };
-inline constexpr int kCommandCount = 11;
+inline constexpr int kCommandCount = 12;
 
 // A set of commands, one bit each.
 using CommandSet = uint32_t;

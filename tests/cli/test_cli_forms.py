@@ -10,7 +10,7 @@ import safetensors_file
 from program import GOLDEN, ROOT
 
 COMMANDS = ["run", "serve", "inspect", "doctor", "generate", "logits", "tokenize", "detokenize", "render", "dump",
-            "perplexity"]
+            "perplexity", "bytes"]
 
 
 def test_help_lists_every_command(sixfold):
