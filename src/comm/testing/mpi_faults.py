@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Lets one rank under mpirun go astray and looks how all of it ends.
-usage: mpi_faults.py (skip|stop|kill|fail|slow) COMMAND...   COMMAND: mpirun … mpi_ranks, to which the case is added.
+usage: mpi_faults.py (skip|stop|stop-leader|kill|fail|slow) COMMAND...   COMMAND: mpirun … mpi_ranks, to which the case is added.
 Exit 0: the end was as it must be: in time, with the words that name the culprit, with a failure, and with nobody left."""
 import os
 import pathlib
@@ -15,6 +15,7 @@ CASES = {
     "skip": (["all_reduce 16 of tp group 3", "layer 4, step 1", "layer 5, step 1", "first difference"], 40),
     "stop": (["for rank 1 in all_reduce 16 of tp group 3 (layer 4, step 1)", "rank 1 was last seen in", "step 1",
               "made no progress since"], 40),
+    "stop-leader": (["for rank 0 in ", "rank 0 was last seen in", "made no progress since"], 40),
     "kill": ([], 40),  # the launcher's own line, which differs from launcher to launcher
     "fail": (["rank 1: no memory for pages"], 40),
     "slow": (["ranks passed"], 60),
@@ -40,8 +41,9 @@ def main():
     mark = f"SIXFOLD_TEST_MARK={uuid.uuid4()}"
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                        SIXFOLD_TEST_MARK=mark.split("=")[1])
+    arguments = ["stop", "0"] if case == "stop-leader" else [case]
     begin = time.monotonic()
-    process = subprocess.Popen(command + [case], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    process = subprocess.Popen(command + arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                start_new_session=True, text=True)
     problems = []
     try:
