@@ -135,6 +135,7 @@ TEST(ClusterFile, WrongTypesAndSizesNameKeyAndLine) {
       {"ranks-per-node = 1\n[inside]\nlink = \"shm\"\nlatency-us = true", "got true"},
       {"ranks-per-node = = 1", "c.toml:1: "},
       {"[[inside]]\nlink = \"shm\"", "inside"},
+      {"[[[1]]]]", "c.toml:1: "},
       {"\xff", "c.toml:1: "},
   };
   for (const auto& [text, said] : cases) EXPECT_THAT(Refusal(text), HasSubstr(said)) << text;
