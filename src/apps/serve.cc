@@ -12,6 +12,7 @@
 #include "apps/text_loading.h"
 #include "gateway/engine_backend.h"
 #include "gateway/server.h"
+#include "gateway/token_id_codec.h"
 #include "gateway/tokenizer_codec.h"
 #include "text/utf8.h"
 
@@ -40,21 +41,43 @@ std::string Quoted(const std::string& text) {
   return quoted + "'";
 }
 
-std::string Greeting(const std::string& url, const std::string& model, bool chat, bool with_key,
-                     const EngineOptions& engine) {
-  nlohmann::ordered_json body = {{"model", model}};
-  if (chat)
-    body["messages"] = {{{"role", "user"}, {"content", "Hello!"}}};
-  else
-    body["prompt"] = "Once upon a time";
+std::unique_ptr<gateway::TextCodec> CodecFor(const Tokenizer* tokenizer,
+                                             const std::optional<std::string>& given_template) {
+  if (tokenizer == nullptr) return std::make_unique<gateway::TokenIdCodec>();
+  return std::make_unique<gateway::TokenizerCodec>(*tokenizer, given_template.value_or(""));
+}
+
+enum class Example : uint8_t { kChat, kText, kTokens };
+
+Example ExampleFor(const Tokenizer* tokenizer, bool template_given) {
+  if (tokenizer == nullptr) return Example::kTokens;
+  return template_given || !tokenizer->chat_templates().empty() ? Example::kChat : Example::kText;
+}
+
+struct Greeted {
+  std::string url;
+  std::string model;
+  Example example = Example::kChat;
+  bool with_key = false;
+  int64_t max_model_len = 0;
+  int64_t requests_max = 0;  // that run together
+};
+
+std::string Greeting(const Greeted& to) {
+  nlohmann::ordered_json body = {{"model", to.model}};
+  switch (to.example) {
+    case Example::kChat: body["messages"] = {{{"role", "user"}, {"content", "Hello!"}}}; break;
+    case Example::kText: body["prompt"] = "Once upon a time"; break;
+    case Example::kTokens: body["prompt"] = {1, 2, 3}; break;
+  }
   body["max_tokens"] = 64;
   return fmt::format(
       "Serving {} at {}/v1: up to {} tokens a request, {} requests at a time. Ctrl-C ends it. "
       "Try:\n\n"
       "  curl {}/v1/{} -H 'Content-Type: application/json'{} \\\n    -d {}\n\n",
-      model, url, engine.max_model_len, engine.max_num_seqs, url,
-      chat ? "chat/completions" : "completions",
-      with_key ? " -H \"Authorization: Bearer $SIXFOLD_API_KEY\"" : "", Quoted(body.dump()));
+      to.model, to.url, to.max_model_len, to.requests_max, to.url,
+      to.example == Example::kChat ? "chat/completions" : "completions",
+      to.with_key ? " -H \"Authorization: Bearer $SIXFOLD_API_KEY\"" : "", Quoted(body.dump()));
 }
 
 }  // namespace
@@ -66,10 +89,10 @@ Status RunServe(const Options& options) {
       CheckPort(options.Text("host"), static_cast<uint16_t>(options.Integer("port"))));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
   if (tokenizer == nullptr)
-    return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
+    Remark("(no tokenizer: prompts are token ids; name one with --tokenizer)");
   SF_ASSIGN_OR_RETURN(const std::optional<std::string> given_template, ChatTemplateFrom(options));
   SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
-  if (tokenizer->vocab_size() > loaded.model->config().vocab) {
+  if (tokenizer != nullptr && tokenizer->vocab_size() > loaded.model->config().vocab) {
     Remark(fmt::format(
         "(the tokenizer knows {} tokens, the model {}; prompts with others are refused)",
         tokenizer->vocab_size(), loaded.model->config().vocab));
@@ -83,12 +106,17 @@ Status RunServe(const Options& options) {
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                       Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
   gateway::EngineBackend backend(*engine, std::move(fingerprint));
-  const gateway::TokenizerCodec codec(*tokenizer, given_template.value_or(""));
+  const std::unique_ptr<gateway::TextCodec> codec = CodecFor(tokenizer.get(), given_template);
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<gateway::Server> server,
-                      gateway::Server::Start(std::move(server_options), backend, codec));
-  const bool chat = given_template.has_value() || !tokenizer->chat_templates().empty();
+                      gateway::Server::Start(std::move(server_options), backend, *codec));
+  const auto replicas = static_cast<int64_t>(engine->stats().replicas.size());
   const std::string greeting =
-      Greeting(server->url(), name, chat, !options.Text("api-key").empty(), engine->options());
+      Greeting({.url = server->url(),
+                .model = name,
+                .example = ExampleFor(tokenizer.get(), given_template.has_value()),
+                .with_key = !options.Text("api-key").empty(),
+                .max_model_len = engine->options().max_model_len,
+                .requests_max = engine->options().max_num_seqs * replicas});
   // A closed stdout is no reason to stop serving.
   [[maybe_unused]] const Status printed = Print(greeting);
   server->Wait();

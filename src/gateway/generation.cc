@@ -135,6 +135,9 @@ void Generation::TakeToken(int prompt, Choice& choice, const SampledToken& sampl
   using Check = TextDecoder::StopCheck;
   const Check check = choice.tokens >= request_.sampling.min_tokens ? Check::kYes : Check::kNo;
   ShowText(choice, choice.decoder->Push(sampled.token, check));
+  if (services_.codec.has_text()) return;
+  choice.token_without_text = true;
+  ReleaseLogprobs(choice, true);
 }
 
 void Generation::HoldLogprobs(int prompt, Choice& choice, const SampledToken& sampled) {
@@ -183,8 +186,8 @@ void Generation::Finish(Choice& choice, FinishReason reason, Time now) {
 
 void Generation::WriteChoice(Choice& choice) {
   ChoiceNews& news = choice.news;
-  if (choice.final_written || (news.text.empty() && news.logprobs.empty() && !choice.finished))
-    return;
+  const bool has_news = !news.text.empty() || !news.logprobs.empty() || choice.token_without_text;
+  if (choice.final_written || (!has_news && !choice.finished)) return;
   if (exchange_->queued_bytes() > services_.coalesce_bytes) return DropIfTooSlow();
   UsageField field = request_.include_usage ? UsageField::kNull : UsageField::kAbsent;
   Usage usage;
@@ -196,6 +199,7 @@ void Generation::WriteChoice(Choice& choice) {
   news.first = false;
   news.text.clear();
   news.logprobs.clear();
+  choice.token_without_text = false;
   choice.final_written = choice.finished;
 }
 

@@ -74,6 +74,7 @@ class Generation {
     int64_t tokens = 0;
     Time last_token;
     bool finished = false, final_written = false;
+    bool token_without_text = false;  // to be shown as a chunk of its own, for there is no tokenizer
   };
 
   void TakeToken(int prompt, Choice& choice, const SampledToken& sampled);

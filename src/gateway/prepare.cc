@@ -69,7 +69,11 @@ std::variant<PreparedPrompt, ApiError> PreparePrompt(const ApiRequest& request,
   if (const auto* text = std::get_if<std::string>(&input)) {
     if (auto error = CheckTextLength(request, options, text->size())) return *error;
     auto tokens = codec.Encode(*text, special);
-    if (!tokens.ok()) return ErrorFromStatus(tokens.status());
+    if (!tokens.ok()) {
+      ApiError error = ErrorFromStatus(tokens.status());
+      error.param = request.endpoint == Endpoint::kChat ? "messages" : "prompt";
+      return error;
+    }
     prompt.tokens = std::move(tokens).value();
     const auto unknown =
         std::find_if(prompt.tokens.begin(), prompt.tokens.end(),
@@ -84,7 +88,7 @@ std::variant<PreparedPrompt, ApiError> PreparePrompt(const ApiRequest& request,
   }
   if (auto error = CheckContext(request, options, static_cast<int64_t>(prompt.tokens.size())))
     return *error;
-  if (offsets && prompt.code_points == 0) {
+  if (offsets && prompt.code_points == 0 && codec.has_text()) {
     for (const TokenId token : prompt.tokens)
       prompt.code_points += CountCodePoints(codec.TokenBytes(token));
   }
@@ -107,6 +111,12 @@ std::variant<Prepared, ApiError> Prepare(Endpoint endpoint, const std::string& b
                                "' does not exist; this server has '" + names.front() + "'",
                     .param = "model",
                     .code = "model_not_found"};
+  }
+  if (!request.stop.empty() && !codec.has_text()) {
+    return ApiError{.message = "stop strings cannot be found, for this server has no tokenizer; "
+                               "use 'stop_token_ids'",
+                    .param = "stop",
+                    .code = "unsupported_parameter"};
   }
   SpecialTokens special = request.add_special_tokens ? SpecialTokens::kAdd : SpecialTokens::kNone;
   std::vector<PromptInput> inputs = std::move(request.prompts);

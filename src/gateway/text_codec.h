@@ -42,6 +42,8 @@ struct DecoderOptions {
 class TextCodec {
  public:
   virtual ~TextCodec() = default;
+  // false: there is no tokenizer, only token ids are served (token_id_codec.h).
+  virtual bool has_text() const { return true; }
   virtual Result<std::vector<TokenId>> Encode(std::string_view text,
                                               SpecialTokens special) const = 0;
   // The prompt that the model's template makes of a JSON array of messages. kwargs: a JSON object

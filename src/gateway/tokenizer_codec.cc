@@ -1,5 +1,6 @@
 #include "gateway/tokenizer_codec.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "text/chat_template.h"
@@ -30,13 +31,18 @@ class StreamTextDecoder final : public TextDecoder {
   StreamDecoder decoder_;
 };
 
+// Tools come to a template as one of its variables.
+bool HasTools(const std::string& kwargs_json) {
+  const auto kwargs = nlohmann::json::parse(kwargs_json, nullptr, false);
+  if (!kwargs.is_object() || !kwargs.contains("tools")) return false;
+  const auto& tools = kwargs["tools"];
+  return tools.is_array() && !tools.empty();
+}
+
 }  // namespace
 
 TokenizerCodec::TokenizerCodec(const Tokenizer& tokenizer, std::string chat_template)
-    : tokenizer_(tokenizer), chat_template_(std::move(chat_template)) {
-  if (!chat_template_.empty()) return;
-  if (const std::string* own = tokenizer.FindChatTemplate()) chat_template_ = *own;
-}
+    : tokenizer_(tokenizer), chat_template_(std::move(chat_template)) {}
 
 Result<std::vector<TokenId>> TokenizerCodec::Encode(std::string_view text,
                                                     SpecialTokens special) const {
@@ -47,7 +53,10 @@ Result<std::vector<TokenId>> TokenizerCodec::Encode(std::string_view text,
 Result<std::string> TokenizerCodec::RenderChat(const std::string& messages_json,
                                                const std::string& kwargs_json,
                                                bool add_generation_prompt) const {
-  if (chat_template_.empty()) {
+  const std::string* source = chat_template_.empty()
+                                  ? SelectChatTemplate(tokenizer_, HasTools(kwargs_json))
+                                  : &chat_template_;
+  if (source == nullptr) {
     return InvalidArgument(
         "this model has no chat template: start the server with --chat-template FILE, or use "
         "/v1/completions");
@@ -55,7 +64,7 @@ Result<std::string> TokenizerCodec::RenderChat(const std::string& messages_json,
   ChatTemplateOptions options{.add_generation_prompt = add_generation_prompt,
                               .kwargs_json = kwargs_json};
   options.special_tokens = tokenizer_.special_tokens();
-  return RenderChatTemplate(chat_template_, messages_json, options);
+  return RenderChatTemplate(*source, messages_json, options);
 }
 
 std::string TokenizerCodec::TokenBytes(TokenId token) const {

@@ -23,7 +23,7 @@ class TokenizerCodec final : public TextCodec {
 
  private:
   const Tokenizer& tokenizer_;
-  std::string chat_template_;  // "": none
+  const std::string chat_template_;  // "": the tokenizer's own
 };
 
 }  // namespace sixfold::gateway

@@ -4,6 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "base/random.h"
 #include "gateway/json_writer.h"
@@ -142,6 +146,27 @@ TEST(TokenizerCodec, RendersTheTemplate) {
       codec.RenderChat(R"([{"role":"user","content":"bad"}])", "{}", true).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.message(), HasSubstr("no bad words"));
+}
+
+TEST(TokenizerCodec, ToolsChooseTheTemplateForThem) {
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("sixfold_tokenizer_codec_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "tokenizer.json")
+      << R"({"version":"1.0","model":{"type":"WordLevel","vocab":{"x":0},"unk_token":"x"}})";
+  std::ofstream(folder / "tokenizer_config.json")
+      << R"({"chat_template":[{"name":"default","template":"plain"},)"
+      << R"({"name":"tool_use","template":"with {{ tools[0].name }}"}]})";
+  const auto tokenizer = Tokenizer::FromHfFolder(folder.string());
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  const std::string messages = R"([{"role":"user","content":"hi"}])";
+  const std::string tools = R"({"tools":[{"name":"hammer"}]})";
+  const TokenizerCodec own(**tokenizer, "");
+  EXPECT_EQ(*own.RenderChat(messages, "{}", true), "plain");
+  EXPECT_EQ(*own.RenderChat(messages, R"({"tools":[]})", true), "plain");
+  EXPECT_EQ(*own.RenderChat(messages, tools, true), "with hammer");
+  EXPECT_EQ(*TokenizerCodec(**tokenizer, "given").RenderChat(messages, tools, true), "given");
 }
 
 }  // namespace
