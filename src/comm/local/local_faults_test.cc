@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
@@ -102,12 +103,12 @@ TEST(LocalFaults, NobodySkips) {
 
 TEST(LocalFaults, ASkippedCollectiveIsNamed) {
   for (const int ranks : {2, 4}) {
-    const Outcome outcome = RunWorld(ranks, 400ms, [&](Rank& rank) { return Steps(rank, 1); });
+    const Outcome outcome = RunWorld(ranks, 1s, [&](Rank& rank) { return Steps(rank, 1); });
     ExpectOneStory(outcome);
-    EXPECT_LT(outcome.took, 5s);
+    EXPECT_LT(outcome.took, 15s);
     // Found as a wrong message or, where nothing wrong is sent, at the deadline.
     EXPECT_THAT(outcome.first.message(),
-                AllOf(AnyOf(HasSubstr("ranks diverge: "), HasSubstr("waited 0.4 s for rank")),
+                AllOf(AnyOf(HasSubstr("ranks diverge: "), HasSubstr("waited ")),
                       HasSubstr("; first difference: "), HasSubstr("all_reduce 16 of tp group 3"),
                       HasSubstr("layer 4, step 1"), HasSubstr("layer 5, step 1")));
   }
@@ -139,7 +140,7 @@ TEST(LocalFaults, ABlockedThreadIsNamedWithItsPlace) {
   std::condition_variable wake;
   bool others_ended = false;
   int ended = 0;
-  const Outcome outcome = RunWorld(4, 300ms, [&](Rank& rank) {
+  const Outcome outcome = RunWorld(4, 1s, [&](Rank& rank) {
     for (int layer = 0; layer < 4; ++layer) {
       rank.transport.Progress({.step = 12, .layer = layer});
       SF_RETURN_IF_ERROR(rank.AllReduce());
@@ -162,7 +163,7 @@ TEST(LocalFaults, ABlockedThreadIsNamedWithItsPlace) {
               AllOf(HasSubstr("for rank 3 in all_reduce 4 of tp group 3 (layer 4, step 12)"),
                     HasSubstr("rank 3 was last seen in layer 3, step 12 (last operation: "
                               "all_reduce 3 of tp group 3")));
-  EXPECT_LT(outcome.took, 5s);
+  EXPECT_LT(outcome.took, 15s);
 }
 
 TEST(LocalFaults, AChainOfWaitsBlamesItsEnd) {
@@ -170,7 +171,7 @@ TEST(LocalFaults, AChainOfWaitsBlamesItsEnd) {
   std::mutex mutex;
   std::condition_variable wake;
   int ended = 0;
-  const Outcome outcome = RunWorld(4, 300ms, [&](Rank& rank) {
+  const Outcome outcome = RunWorld(4, 1s, [&](Rank& rank) {
     const int me = rank.transport.rank();
     Communicator pp(rank.transport, rank.cluster, {Axis::kPp, 9, rank.members}, rank.ledger,
                     rank.control);
@@ -192,16 +193,16 @@ TEST(LocalFaults, AChainOfWaitsBlamesItsEnd) {
 }
 
 TEST(LocalFaults, SlowIsNotDead) {
-  // Rank 2 takes five time-outs, saying that it is alive; nobody gives up, also not those that wait
-  // for somebody who waits for it.
-  const auto results = RunWorld(3, 200ms, [](Rank& rank) {
+  // Rank 2 takes three time-outs, saying that it is alive; nobody gives up, also not those that
+  // wait for somebody who waits for it.
+  const auto results = RunWorld(3, 1s, [](Rank& rank) {
                          Communicator pp(rank.transport, rank.cluster, {Axis::kPp, 9, rank.members},
                                          rank.ledger, rank.control);
                          std::vector<std::byte> data(10);
                          const int me = rank.transport.rank();
                          if (me == 2) {
-                           for (int i = 0; i < 40; ++i) {
-                             std::this_thread::sleep_for(25ms);
+                           for (int i = 0; i < 60; ++i) {
+                             std::this_thread::sleep_for(50ms);
                              rank.transport.Progress({.step = i});
                            }
                          } else {
@@ -243,6 +244,25 @@ TEST(LocalFaults, ALateSendIsTakenBack) {
     return rank.tp.Recv(0, data);
   });
   ExpectOneStory(outcome);
+}
+
+TEST(LocalWorld, ALeaderNeedNotWaitForItsPlansToBeRead) {
+  std::atomic<bool> sent = false;
+  const auto results =
+      RunWorld(3, 60s, [&](Rank& rank) {
+        std::vector<std::byte> plan(rank.transport.rank() == 0 ? 900 : 0);
+        const auto give_up = std::chrono::steady_clock::now() + 20s;
+        while (rank.transport.rank() == 2 && !sent && std::chrono::steady_clock::now() < give_up)
+          std::this_thread::sleep_for(1ms);
+        EXPECT_TRUE(rank.transport.rank() != 2 || sent);
+        for (int i = 0; i < 20; ++i) {
+          SF_RETURN_IF_ERROR(rank.world.Broadcast(0, &plan));
+          EXPECT_EQ(plan.size(), 900U);
+          if (rank.transport.rank() == 0) sent = true;
+        }
+        return OkStatus();
+      }).results;
+  for (const Status& status : results) EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST(LocalWorld, WaitingUsesNoProcessor) {

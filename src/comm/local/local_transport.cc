@@ -32,7 +32,9 @@ LocalTransport::LocalTransport(Shared& shared, int rank)
       rank_(rank),
       state_(shared.state(rank)),
       watch_(rank, shared.ranks(), shared.timeout()),
-      inbox_(shared.ranks()) {}
+      inbox_(shared.ranks()),
+      eager_(shared.ranks()),
+      eager_sent_(shared.ranks()) {}
 
 void LocalTransport::Progress(const Place& place) {
   state_.step.store(place.step, std::memory_order_relaxed);
@@ -80,8 +82,37 @@ RankReport LocalTransport::ReportOf(int rank) const {
   return report;
 }
 
+void LocalTransport::Publish(Message* message, const Operation& operation, int peer) {
+  message->operation = operation;
+  message->state.store(Message::kPosted, std::memory_order_relaxed);
+  std::atomic<Message*>& newest = shared_.channel(rank_, peer).newest;
+  message->next = newest.load(std::memory_order_relaxed);
+  // seq_cst: the receiver says that it sleeps and then looks here; this looks there afterwards.
+  while (!newest.compare_exchange_weak(message->next, message, std::memory_order_seq_cst)) {
+  }
+  Bell& bell = shared_.bell(peer);
+  Notify(bell, bell.messages_awaited);
+}
+
+bool LocalTransport::PostEagerly(const Operation& operation, const SendPart& send) {
+  const bool control = operation.op == CommOp::kBroadcast || operation.op == CommOp::kBarrier;
+  if (!control || send.data.size() > kEagerBytes) return false;
+  std::unique_ptr<EagerSlots>& slots = eager_[send.peer];
+  if (slots == nullptr) slots = std::make_unique<EagerSlots>();
+  EagerMessage& slot = (*slots)[eager_sent_[send.peer] % kEagerSlots];
+  if (slot.message.state.load(std::memory_order_acquire) != Message::kDone) return false;
+  ++eager_sent_[send.peer];
+  std::memcpy(slot.data.data(), send.data.data(), send.data.size());
+  slot.message.data = slot.data.data();
+  slot.message.size = send.data.size();
+  slot.message.eager = true;
+  Publish(&slot.message, operation, send.peer);
+  return true;
+}
+
 uint32_t LocalTransport::Post(const Operation& operation, const SendPart& send) {
   SF_CHECK(send.peer >= 0 && send.peer < world() && send.peer != rank_);
+  if (PostEagerly(operation, send)) return kNone;
   if (free_.empty()) {
     free_.push_back(static_cast<uint32_t>(messages_.size()));
     messages_.push_back(std::make_unique<Message>());
@@ -93,15 +124,7 @@ uint32_t LocalTransport::Post(const Operation& operation, const SendPart& send) 
   Message* message = messages_[number].get();
   message->data = send.data.data();
   message->size = send.data.size();
-  message->operation = operation;
-  message->state.store(Message::kPosted, std::memory_order_relaxed);
-  std::atomic<Message*>& newest = shared_.channel(rank_, send.peer).newest;
-  message->next = newest.load(std::memory_order_relaxed);
-  // seq_cst: the receiver says that it sleeps and then looks here; this looks there afterwards.
-  while (!newest.compare_exchange_weak(message->next, message, std::memory_order_seq_cst)) {
-  }
-  Bell& bell = shared_.bell(send.peer);
-  Notify(bell, bell.messages_awaited);
+  Publish(message, operation, send.peer);
   return number;
 }
 
@@ -116,7 +139,9 @@ Status LocalTransport::Exchange(const Operation& operation, std::span<const Send
     if (!part.data.empty()) recvs_.push_back(part);
   }
   for (const SendPart& part : sends) {
-    if (!part.data.empty()) sends_.push_back(Post(operation, part));
+    if (part.data.empty()) continue;
+    const uint32_t number = Post(operation, part);
+    if (number != kNone) sends_.push_back(number);
   }
   const Status status = Complete();
   EndOperation();
@@ -127,7 +152,8 @@ Result<SendTicket> LocalTransport::StartSend(const Operation& operation, const S
   if (shared_.failed()) return Failed();
   BeginOperation(operation);
   if (send.data.empty()) return SendTicket{0};
-  return SendTicket{Post(operation, send)} + 1;
+  const uint32_t number = Post(operation, send);
+  return number == kNone ? SendTicket{0} : SendTicket{number} + 1;
 }
 
 Status LocalTransport::FinishSend(SendTicket ticket) {
@@ -240,7 +266,9 @@ bool LocalTransport::Copy(Message* message, const RecvPart& part) {
     return false;  // withdrawn: the instance has failed, the next Poll says so
   }
   std::memcpy(part.data.data(), message->data, part.data.size());
+  const bool eager = message->eager;  // the sender may take the message back once it is done
   message->state.store(Message::kDone, std::memory_order_seq_cst);
+  if (eager) return true;
   Bell& bell = shared_.bell(part.peer);
   Notify(bell, bell.sends_awaited);
   return true;

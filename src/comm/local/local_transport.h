@@ -31,6 +31,8 @@ class LocalTransport : public Transport, private RankView {
   }
 
  private:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
   // Messages of one peer that this rank has taken from the channel and not yet received.
   struct Inbox {
     Message* first = nullptr;  // oldest
@@ -44,7 +46,10 @@ class LocalTransport : public Transport, private RankView {
 
   void BeginOperation(const Operation& operation);
   void EndOperation();
-  uint32_t Post(const Operation& operation, const SendPart& send);  // number of the message
+  // Number of the message whose end is to be awaited, kNone when there is nothing to await.
+  uint32_t Post(const Operation& operation, const SendPart& send);
+  bool PostEagerly(const Operation& operation, const SendPart& send);
+  void Publish(Message* message, const Operation& operation, int peer);
 
   // Until nothing of recvs_ and sends_ is pending, or the instance has failed.
   Status Complete();
@@ -70,6 +75,8 @@ class LocalTransport : public Transport, private RankView {
   RankState& state_;
   Watch watch_;
   std::vector<Inbox> inbox_;                        // [world]
+  std::vector<std::unique_ptr<EagerSlots>> eager_;  // [world], made when first used
+  std::vector<uint64_t> eager_sent_;                // [world]
   std::vector<std::unique_ptr<Message>> messages_;  // all this rank has made, by number
   std::vector<uint32_t> free_;                      // numbers of those not in use
   std::vector<int> receiver_;                       // [messages_] rank it was posted to
