@@ -120,6 +120,26 @@ constexpr CommandInfo kCommands[] = {
                  "--form p2p\n"
                  "  sixfold bytes handoff --seq 2048 --layers 96 --kv-heads 96 --head-dim 128 "
                  "--bandwidth-gb-s 512\n"},
+    {.id = CommandId::kLayout,
+     .name = "layout",
+     .summary = "show how a mesh cuts a model, and the bytes of a step",
+     .shape = {.text = "MODEL --mesh SIZES"},
+     .about = "Loads nothing. Prints each rank's share, the groups with their links, and "
+              "what a step of --tokens rows sends.",
+     .examples = "  sixfold layout Qwen3-0.6B --mesh tp4,pp2 --nodes 2\n"
+                 "  sixfold layout model.gguf --mesh tp2,pp2 --tokens 64 --json\n"},
+    {.id = CommandId::kVerify,
+     .name = "verify",
+     .summary = "compare layouts with one rank, bit for bit",
+     .shape = {.text = "MODEL"},
+     .about = "Runs a prefill of sequences of many lengths and some decode steps on each "
+              "layout, with ranks as threads (under mpirun: those layouts that have as many "
+              "ranks as there are processes). Compares all logits with one rank, and the "
+              "bytes sent with the bytes predicted. Ends with exit code 1 at the first "
+              "difference, and names layout, layer and token.",
+     .examples = "  sixfold verify model.gguf\n"
+                 "  sixfold verify Qwen3-0.6B --layouts layouts.txt --json\n"
+                 "  mpirun -n 8 sixfold verify model.gguf --layouts all\n"},
 };
 static_assert(std::size(kCommands) == kCommandCount);
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "apps/launch.h"
 #include "apps/options.h"
 #include "base/status.h"
 
@@ -21,17 +22,21 @@ struct CommandInfo {
 std::span<const CommandInfo> CommandTable();
 
 // Each prints its answer on stdout and its progress on stderr, and returns what went wrong.
-Status RunChat(const Options& options);
-Status RunServe(const Options& options);
+Status RunChat(const Options& options, const Launch& launch);
+Status RunServe(const Options& options, const Launch& launch);
 Status RunInspect(const Options& options);
 Status RunDoctor(const Options& options);
-Status RunGenerate(const Options& options);
-Status RunLogits(const Options& options);
+Status RunGenerate(const Options& options, const Launch& launch);
+Status RunLogits(const Options& options, const Launch& launch);
 Status RunTokenize(const Options& options);
 Status RunDetokenize(const Options& options);
 Status RunRender(const Options& options);
 Status RunDump(const Options& options);
-Status RunPerplexity(const Options& options);
+Status RunPerplexity(const Options& options, const Launch& launch);
 Status RunBytes(const Options& options);
+Status RunLayout(const Options& options);
+Status RunVerify(const Options& options, const Launch& launch);
+// The part of ranks above 0 in it.
+Status FollowVerify(const Options& options, const Launch& launch);
 
 }  // namespace sixfold::apps

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/layout_options.h"
 #include "apps/loading.h"
 #include "apps/output.h"
 #include "apps/sampling.h"
@@ -101,22 +102,22 @@ std::string PlainAnswer(const Choice& choice, bool has_text) {
 
 }  // namespace
 
-Status RunGenerate(const Options& options) {
+Status RunGenerate(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
   SF_RETURN_IF_ERROR(CheckForm(options));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
   const std::vector<std::string>& stop = options.Texts("stop");
   if (!stop.empty() && tokenizer == nullptr)
     return InvalidArgument("--stop needs a tokenizer, and the model has none");
-  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
+  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, launch, tokenizer.get()));
   SF_ASSIGN_OR_RETURN(SamplingParams sampling,
                       SamplingFrom(options, loaded.generation, kMaxTokensAuto));
-  const int64_t vocab = loaded.model->config().vocab;
+  const int64_t vocab = loaded.config.vocab;
   SF_RETURN_IF_ERROR(ValidateSampling(sampling, vocab));
   SF_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, PromptTokens(options, tokenizer.get(), vocab));
   const size_t prompt_tokens = prompt.size();
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                      Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
+                      Engine::StartWith(std::move(loaded.model), EngineOptionsFrom(options)));
 
   std::vector<Choice> choices;
   for (int i = 0; i < sampling.n; ++i)
@@ -139,6 +140,7 @@ Status RunGenerate(const Options& options) {
       const GenerateOutput output,
       Generate(*engine, {.prompt = std::move(prompt), .sampling = sampling}, on_delta));
   SF_RETURN_IF_ERROR(printed);
+  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, loaded.group));
   if (options.Flag("json")) return PrintJson(choices, sampling, prompt_tokens, output.seed);
   size_t tokens = 0;
   std::string text = streams ? "\n" : "";

@@ -7,10 +7,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 
+#include "apps/layout_options.h"
 #include "apps/machine.h"
 #include "apps/output.h"
 #include "engine/memory.h"
+#include "model/loader.h"
+#include "model/shape.h"
 #include "text/tokenizer.h"
 #include "weights/weight_store.h"
 
@@ -125,47 +129,112 @@ Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const Mod
   return out;
 }
 
-Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer,
-                              const std::function<void()>& while_loading) {
-  const auto start = std::chrono::steady_clock::now();
-  LoadedModel loaded;
-  SF_ASSIGN_OR_RETURN(loaded.path, FindModel(options));
-  loaded.name = ModelName(loaded.path);
-  SF_ASSIGN_OR_RETURN(std::unique_ptr<WeightStore> store, WeightStore::Open(loaded.path));
-  SF_ASSIGN_OR_RETURN(ModelConfig config, ConfigFor(*store, loaded.path));
+Result<PlannedModel> PlanModel(const Options& options, const Launch& launch,
+                               const Tokenizer* tokenizer) {
+  SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
+  SF_ASSIGN_OR_RETURN(std::shared_ptr<const WeightStore> store, WeightStore::Open(path));
+  SF_ASSIGN_OR_RETURN(ModelConfig config, ConfigFor(*store, path));
   if (tokenizer != nullptr) AddEosTokens(*tokenizer, &config);
+  SF_RETURN_IF_ERROR(CheckTensors(*store, config));
   SF_ASSIGN_OR_RETURN(sixfold::ModelOptions model_options, ModelOptionsFrom(options, config));
-  const fs::path folder =
-      fs::is_directory(loaded.path) ? fs::path(loaded.path) : fs::path(loaded.path).parent_path();
+  SF_ASSIGN_OR_RETURN(const ModelShape shape, ShapeOf(*store, config, model_options));
+  SF_ASSIGN_OR_RETURN(const sixfold::LayoutOptions wanted, LayoutOptionsFrom(options));
+  SF_RETURN_IF_ERROR(CheckLaunch(launch, wanted.mesh));
+  SF_ASSIGN_OR_RETURN(Layout layout, Layout::Make(shape, wanted));
+  if (!options.MaybeInteger("threads")) {
+    model_options.threads = std::max(1, UsableCores() / launch.RanksHere(layout.world()));
+  }
+  PlannedModel planned{.path = path,
+                       .name = ModelName(path),
+                       .store = std::move(store),
+                       .config = std::move(config),
+                       .options = std::move(model_options),
+                       .layout = std::move(layout)};
+  const fs::path folder = fs::is_directory(path) ? fs::path(path) : fs::path(path).parent_path();
   const fs::path generation = folder / "generation_config.json";
   std::error_code error;
-  if (store->format() == WeightStore::Format::kSafetensors && fs::exists(generation, error)) {
-    SF_ASSIGN_OR_RETURN(loaded.generation, GenerationDefaultsFromHf(generation));
+  if (planned.store->format() == WeightStore::Format::kSafetensors &&
+      fs::exists(generation, error)) {
+    SF_ASSIGN_OR_RETURN(planned.generation, GenerationDefaultsFromHf(generation));
   }
+  return planned;
+}
+
+namespace {
+
+InstanceSpec SpecOf(const PlannedModel& planned) {
+  return {.store = planned.store,
+          .config = planned.config,
+          .options = planned.options,
+          .layout = planned.layout};
+}
+
+Result<std::unique_ptr<StepModel>> StartRanks(const PlannedModel& planned, const Options& options,
+                                              const Launch& launch, LoadedModel* loaded) {
+  if (planned.layout.world() == 1) {
+    SF_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                        Model::LoadShard(planned.store, planned.config, planned.options,
+                                         planned.layout, 0));
+    loaded->fingerprint = model->fingerprint();
+    return AdaptModel(std::move(model));
+  }
+  const RankGroupOptions group_options = GroupOptionsFrom(options);
+  Result<std::unique_ptr<RankGroup>> group =
+      launch.mpi != nullptr ? RankGroup::StartLeader(SpecOf(planned), *launch.mpi, group_options)
+                            : RankGroup::StartThreads(SpecOf(planned), group_options);
+  SF_RETURN_IF_ERROR(group.status());
+  loaded->group = group->get();
+  loaded->fingerprint = (*group)->fingerprint();
+  return std::unique_ptr<StepModel>(std::move(*group));
+}
+
+}  // namespace
+
+Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
+                              const Tokenizer* tokenizer,
+                              const std::function<void()>& while_loading) {
+  const auto start = std::chrono::steady_clock::now();
+  SF_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(options, launch, tokenizer));
   const int64_t available = AvailableMemoryBytes();
-  const uint64_t needed = store->file_bytes();
-  if (available > 0 && needed > static_cast<uint64_t>(available)) {
+  const uint64_t needed = planned.store->file_bytes();
+  if (launch.mpi == nullptr && available > 0 && needed > static_cast<uint64_t>(available)) {
     return OutOfMemory(fmt::format("{}: the weights take {}, and {} of memory are free",
-                                   loaded.path, BytesText(static_cast<double>(needed)),
+                                   planned.path, BytesText(static_cast<double>(needed)),
                                    BytesText(static_cast<double>(available))));
   }
+  LoadedModel loaded{.path = planned.path,
+                     .name = planned.name,
+                     .config = planned.config,
+                     .layout = planned.layout,
+                     .generation = planned.generation};
   const bool quiet = options.Flag("quiet");
   {
     Progress progress("loading " + loaded.name,
                       quiet ? Progress::Mode::kQuiet : Progress::Mode::kShown);
-    model_options.on_progress = [&](double done) {
+    std::mutex mutex;  // rank 0 may load in a thread of its own
+    planned.options.on_progress = [&](double done) {
+      const std::lock_guard lock(mutex);
       progress.Update(done);
       if (while_loading) while_loading();
     };
-    SF_ASSIGN_OR_RETURN(loaded.model, Model::Load(std::move(store), config, model_options));
+    SF_ASSIGN_OR_RETURN(loaded.model, StartRanks(planned, options, launch, &loaded));
   }
   if (!quiet) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    Remark(fmt::format("{}: {}, {}, {}, loaded in {:.1f} s", loaded.name, config.family,
-                       BytesText(static_cast<double>(needed)), DtypeSummary(model_options),
+    const int world = planned.layout.world();
+    Remark(fmt::format("{}: {}, {}, {}{}, loaded in {:.1f} s", loaded.name, loaded.config.family,
+                       BytesText(static_cast<double>(needed)), DtypeSummary(planned.options),
+                       world > 1 ? fmt::format(" each, {} ranks ({})", world,
+                                               planned.layout.ToString())
+                                 : "",
                        took.count()));
   }
   return loaded;
+}
+
+Status RunFollower(const Options& options, const Launch& launch) {
+  SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanModel(options, launch, nullptr));
+  return RunRank(SpecOf(planned), *launch.mpi);
 }
 
 Status CheckTokens(const std::vector<int64_t>& tokens, int64_t vocab, const char* flag) {

@@ -6,8 +6,12 @@
 #include <optional>
 #include <string>
 
+#include "apps/launch.h"
 #include "apps/options.h"
 #include "base/status.h"
+#include "engine/rank_group.h"
+#include "engine/step_model.h"
+#include "mesh/layout.h"
 #include "model/config.h"
 #include "model/model.h"
 
@@ -33,19 +37,44 @@ std::string ModelName(const std::string& path);
 // auto resolved. kInvalidArgument for an ISA that this machine lacks.
 Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const ModelConfig& config);
 
+// A model and the way it will be cut, nothing loaded yet.
+struct PlannedModel {
+  std::string path;
+  std::string name;
+  std::shared_ptr<const WeightStore> store;  // shared by the ranks of this process
+  ModelConfig config;
+  sixfold::ModelOptions options;  // threads: of one rank
+  Layout layout;
+  GenerationDefaults generation;  // of generation_config.json, if there is one
+};
+
+// Opens the files and makes the layout that the options ask for. kInvalidArgument for one that
+// cannot run, with the nearest that can, and for one that does not fit the launched processes.
+Result<PlannedModel> PlanModel(const Options& options, const Launch& launch,
+                               const Tokenizer* tokenizer);
+
 struct LoadedModel {
   std::string path;
   std::string name;
-  std::unique_ptr<Model> model;
-  GenerationDefaults generation;  // of generation_config.json, if there is one
+  ModelConfig config;
+  std::unique_ptr<StepModel> model;
+  RankGroup* group = nullptr;  // the same object when there is more than one rank
+  Layout layout;
+  std::string fingerprint;
+  GenerationDefaults generation;
 };
 
 // Opens, checks the memory, loads; progress and one line of summary on stderr unless --quiet.
 // kOutOfMemory when the weights do not fit into what is free: better said now than by the kernel's
 // killer later. tokenizer: the one in use, null for none; its end-of-sequence tokens join those of
 // the config. while_loading: called now and then in the caller's thread; may be empty.
-Result<LoadedModel> LoadModel(const Options& options, const Tokenizer* tokenizer,
+Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
+                              const Tokenizer* tokenizer,
                               const std::function<void()>& while_loading = {});
+
+// What a process with a rank above 0 does instead of a command: its share of whatever the leader
+// wants, until that ends.
+Status RunFollower(const Options& options, const Launch& launch);
 
 // kInvalidArgument naming the flag when a token is no row of the vocabulary.
 Status CheckTokens(const std::vector<int64_t>& tokens, int64_t vocab, const char* flag);

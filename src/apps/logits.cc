@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "apps/commands.h"
+#include "apps/layout_options.h"
 #include "apps/loading.h"
 #include "apps/output.h"
 #include "apps/prefill.h"
@@ -11,7 +12,7 @@
 
 namespace sixfold::apps {
 
-Status RunLogits(const Options& options) {
+Status RunLogits(const Options& options, const Launch& launch) {
   SF_RETURN_IF_ERROR(FindModel(options).status());
   const std::string& output_path = options.Text("output");
   if (output_path.empty())
@@ -19,9 +20,9 @@ Status RunLogits(const Options& options) {
   if (!options.IsGiven("tokens"))
     return InvalidArgument("--tokens is missing: token ids such as 1,2,3");
   const std::vector<int64_t> given = options.Integers("tokens");
-  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, nullptr));
-  Model& model = *loaded.model;
-  const int64_t vocab = model.config().vocab;
+  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, launch, nullptr));
+  StepModel& model = *loaded.model;
+  const int64_t vocab = loaded.config.vocab;
   SF_RETURN_IF_ERROR(CheckTokens(given, vocab, "--tokens"));
   const std::vector<TokenId> tokens(given.begin(), given.end());
   const auto count = static_cast<int64_t>(tokens.size());
@@ -36,9 +37,10 @@ Status RunLogits(const Options& options) {
     return output->Append(logits);
   }));
   SF_RETURN_IF_ERROR(output->Commit());
+  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, loaded.group));
   if (options.Flag("json")) {
     return Print(fmt::format("{{\"tokens\": {}, \"vocab\": {}, \"fingerprint\": \"{}\"}}\n", count,
-                             vocab, model.fingerprint()));
+                             vocab, loaded.fingerprint));
   }
   if (!options.Flag("quiet"))
     Remark(fmt::format("{}: logits f32 [{}, {}]", output_path, count, vocab));

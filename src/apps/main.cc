@@ -3,14 +3,19 @@
 // own making.
 #include <unistd.h>
 
+#include <fmt/format.h>
+
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "apps/commands.h"
+#include "apps/loading.h"
 #include "apps/nearest.h"
 #include "apps/output.h"
 
@@ -72,22 +77,48 @@ std::vector<std::string> Environment() {
   return entries;
 }
 
-Status Run(const Options& options) {
+Status Run(const Options& options, const Launch& launch) {
   switch (options.command()) {
-    case CommandId::kRun: return RunChat(options);
-    case CommandId::kServe: return RunServe(options);
+    case CommandId::kRun: return RunChat(options, launch);
+    case CommandId::kServe: return RunServe(options, launch);
     case CommandId::kInspect: return RunInspect(options);
     case CommandId::kDoctor: return RunDoctor(options);
-    case CommandId::kGenerate: return RunGenerate(options);
-    case CommandId::kLogits: return RunLogits(options);
+    case CommandId::kGenerate: return RunGenerate(options, launch);
+    case CommandId::kLogits: return RunLogits(options, launch);
     case CommandId::kTokenize: return RunTokenize(options);
     case CommandId::kDetokenize: return RunDetokenize(options);
     case CommandId::kRender: return RunRender(options);
     case CommandId::kDump: return RunDump(options);
-    case CommandId::kPerplexity: return RunPerplexity(options);
+    case CommandId::kPerplexity: return RunPerplexity(options, launch);
     case CommandId::kByteFormulas: return RunBytes(options);
+    case CommandId::kLayout: return RunLayout(options);
+    case CommandId::kVerify: return RunVerify(options, launch);
   }
   return Internal("a command without code");
+}
+
+// Rank 0 of several processes: what it says is the answer, and all end with it.
+int Lead(const std::string& where, const Options& options, const Launch& launch) {
+  const Status status = Run(options, launch);
+  const Status failed = launch.mpi->transport().Failed();
+  const int code = Fail(where, status.ok() ? failed : status);
+  // Before the others have heard of anything, or after a rank is gone, only this ends them.
+  if (!status.ok() || !failed.ok()) launch.mpi->Kill(code == 0 ? kExitError : code);
+  const Status ended = launch.mpi->Finalize();
+  return Fail(where, ended);
+}
+
+// A rank above 0. The leader reports what goes wrong, as long as it can; a time-out is told by whoever saw it.
+int Follow(const std::string& where, const Options& options, const Launch& launch) {
+  constexpr std::chrono::seconds kLeaderSpeaks{5};
+  Status status = options.command() == CommandId::kVerify ? FollowVerify(options, launch)
+                                                          : RunFollower(options, launch);
+  if (status.ok()) status = launch.mpi->Finalize();
+  if (status.ok()) return 0;
+  if (status.code() == StatusCode::kDeadline || status.code() == StatusCode::kInternal)
+    Remark(where + fmt::format(": rank {}: ", launch.mpi->rank()) + status.message());
+  std::this_thread::sleep_for(kLeaderSpeaks);
+  launch.mpi->Kill(ExitCode(status));
 }
 
 int RunCommand(const CommandInfo& command, std::vector<std::string> arguments) {
@@ -104,7 +135,11 @@ int RunCommand(const CommandInfo& command, std::vector<std::string> arguments) {
       return Fail(where, Print(PrintConfig(resolved->options, command.name)));
     case Action::kRunCommand: break;
   }
-  return Fail(where, Run(resolved->options));
+  const Result<Launch> launch = JoinLaunch(resolved->options);
+  if (!launch.ok()) return Fail(where, launch.status());
+  if (launch->mpi == nullptr) return Fail(where, Run(resolved->options, *launch));
+  return launch->follower() ? Follow(where, resolved->options, *launch)
+                            : Lead(where, resolved->options, *launch);
 }
 
 int Main(const std::vector<std::string>& arguments) {

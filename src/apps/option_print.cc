@@ -74,6 +74,7 @@ std::string_view GroupTitle(OptionGroup group) {
     case OptionGroup::kCommand: return "This command";
     case OptionGroup::kModel: return "Model";
     case OptionGroup::kArithmetic: return "Arithmetic";
+    case OptionGroup::kLayout: return "Layout";
     case OptionGroup::kEngine: return "Engine";
     case OptionGroup::kServer: return "Server";
     case OptionGroup::kSampling: return "Sampling";

@@ -31,6 +31,14 @@ Result<std::vector<RawSetting>> ParseConfigFile(const std::string& text, const s
 
 // The part of the table that `sixfold bytes` has alone.
 std::vector<OptionSpec> BytesOptions();
+// The commands that run a model on ranks, or tell about it.
+constexpr CommandSet LaidOutCommands() {
+  using enum CommandId;
+  return Commands(kRun, kServe, kGenerate, kLogits, kPerplexity, kLayout, kVerify);
+}
+
+// How a model is cut over ranks, and what `layout` and `verify` have alone.
+std::vector<OptionSpec> LayoutOptions();
 
 std::string_view CommandName(CommandId command);
 // Every spelling of every option that `commands` have, with dashes for `flags`.

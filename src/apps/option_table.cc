@@ -10,6 +10,8 @@ using enum CommandId;
 constexpr CommandSet kAll = (CommandSet{1} << kCommandCount) - 1;
 constexpr CommandSet kWithModel = kAll & ~Commands(kDoctor, kByteFormulas);
 constexpr CommandSet kForward = Commands(kRun, kServe, kGenerate, kLogits, kPerplexity);
+// Commands whose answer depends on how the model computes.
+constexpr CommandSet kComputing = kForward | Commands(kLayout, kVerify);
 constexpr CommandSet kWithEngine = Commands(kRun, kServe, kGenerate);
 constexpr CommandSet kSampled = Commands(kRun, kGenerate);
 constexpr double kTera = 1099511627776.0;
@@ -44,11 +46,12 @@ std::vector<OptionSpec> CommandOptions() {
       {.name = "tokens",
        .type = kIntegers,
        .group = group,
-       .commands = Commands(kLogits),
+       .commands = Commands(kLogits, kLayout),
        .metavar = "IDS",
        .min = 0,
        .max = 2147483647,
-       .help = "token ids to run through the model, such as 1,2,3"},
+       .help = "logits: token ids to run through the model, such as 1,2,3; layout: rows of the "
+               "step whose bytes are printed (default 1)"},
       {.name = "output",
        .aliases = {"-o", "output-file"},
        .type = kText,
@@ -154,7 +157,7 @@ std::vector<OptionSpec> ArithmeticOptions() {
       {.name = "dtype",
        .type = kChoice,
        .group = group,
-       .commands = kForward,
+       .commands = kComputing,
        .metavar = "TYPE",
        .fallback = "auto",
        .auto_means = "f32 for F32 files, else bf16",
@@ -164,7 +167,7 @@ std::vector<OptionSpec> ArithmeticOptions() {
       {.name = "numerics",
        .type = kChoice,
        .group = group,
-       .commands = kForward,
+       .commands = kComputing,
        .metavar = "MODE",
        .fallback = "reproducible",
        .choices = {"reproducible", "fast"},
@@ -173,7 +176,7 @@ std::vector<OptionSpec> ArithmeticOptions() {
       {.name = "isa",
        .type = kChoice,
        .group = group,
-       .commands = kForward,
+       .commands = kComputing,
        .metavar = "ISA",
        .fallback = "auto",
        .auto_means = "the widest that this machine has",
@@ -184,7 +187,7 @@ std::vector<OptionSpec> ArithmeticOptions() {
        .aliases = {"-t"},
        .type = kInteger,
        .group = group,
-       .commands = kForward,
+       .commands = kComputing,
        .metavar = "N",
        .fallback = "auto",
        .auto_means = "one a core that this process may use",
@@ -195,7 +198,7 @@ std::vector<OptionSpec> ArithmeticOptions() {
        .aliases = {"chunked-prefill-size", "batch-size", "-b"},
        .type = kInteger,
        .group = group,
-       .commands = kForward,
+       .commands = kComputing,
        .metavar = "N",
        .fallback = "512",
        .min = 1,
@@ -204,7 +207,7 @@ std::vector<OptionSpec> ArithmeticOptions() {
       {.name = "attention-chunk",
        .type = kInteger,
        .group = group,
-       .commands = kForward,
+       .commands = kComputing,
        .metavar = "N",
        .fallback = "256",
        .min = 16,
@@ -214,7 +217,7 @@ std::vector<OptionSpec> ArithmeticOptions() {
       {.name = "reduction-leaves",
        .type = kInteger,
        .group = group,
-       .commands = kForward,
+       .commands = kComputing,
        .metavar = "N",
        .fallback = "8",
        .min = 1,
@@ -467,7 +470,7 @@ std::vector<OptionSpec> GeneralOptions() {
        .aliases = {"-q"},
        .type = OptionType::kFlag,
        .group = OptionGroup::kGeneral,
-       .commands = kForward,
+       .commands = kComputing,
        .fallback = "false",
        .help = "no progress on stderr"},
   };
@@ -475,8 +478,8 @@ std::vector<OptionSpec> GeneralOptions() {
 
 std::vector<OptionSpec> MakeTable() {
   std::vector<OptionSpec> table;
-  for (auto* part : {CommandOptions, BytesOptions, ModelOptions, ArithmeticOptions,
-                     EngineAndServerOptions, SamplingOptions, GeneralOptions}) {
+  for (auto* part : {CommandOptions, BytesOptions, ModelOptions, ArithmeticOptions, LayoutOptions, EngineAndServerOptions,
+                     SamplingOptions, GeneralOptions}) {
     std::vector<OptionSpec> specs = part();
     std::move(specs.begin(), specs.end(), std::back_inserter(table));
   }

@@ -29,9 +29,13 @@ std::vector<OptionSpec> BytesOptions() {
   heads.auto_means = "--kv-heads";
   OptionSpec rope = Quantity("rope-dim", 65536, "handoff: width of MLA's rotated part", "64");
   rope.min = 0;
+  OptionSpec nodes = Quantity("nodes", 65536, "equal nodes that the ranks stand on", "1");
+  nodes.aliases = {"nnodes"};
+  nodes.group = OptionGroup::kLayout;
+  nodes.commands |= LaidOutCommands();
   return {
       Quantity("ranks", 65536, "ranks that share the work; pp: stages"),
-      Quantity("nodes", 65536, "equal nodes that the ranks stand on", "1"),
+      nodes,
       Quantity("seq", 1e9, "tokens of a sequence"),
       Quantity("batch", 1e6, "sequences", "1"),
       Quantity("hidden", 1 << 24, "width of an activation"),

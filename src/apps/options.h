@@ -34,8 +34,10 @@ enum class CommandId : uint8_t {
   kDump,
   kPerplexity,
   kByteFormulas,
+  kLayout,
+  kVerify,
 };
-inline constexpr int kCommandCount = 12;
+inline constexpr int kCommandCount = 14;
 
 // A set of commands, one bit each.
 using CommandSet = uint32_t;
@@ -59,6 +61,7 @@ enum class OptionGroup : uint8_t {
   kCommand,
   kModel,
   kArithmetic,
+  kLayout,
   kEngine,
   kServer,
   kSampling,

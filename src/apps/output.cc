@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 namespace sixfold::apps {
 namespace {
@@ -71,6 +72,14 @@ Result<std::string> ReadTextFile(const std::string& path, size_t bytes_max) {
     return InvalidFile(path + ": larger than " + BytesText(static_cast<double>(bytes_max)));
   if (error != 0) return InvalidFile(path + ": " + std::strerror(error));
   return text;
+}
+
+Status WriteTextFile(const std::string& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (file.good()) return OkStatus();
+  return InvalidArgument("cannot write " + path + ": " + std::strerror(errno));
 }
 
 std::string BytesText(double bytes) {

@@ -22,6 +22,9 @@ Result<std::string> ReadStdin(size_t bytes_max);
 // A whole file, kInvalidFile when it cannot be read or is larger than `bytes_max`; "-" is stdin.
 Result<std::string> ReadTextFile(const std::string& path, size_t bytes_max);
 
+// kInvalidArgument when the file cannot be written.
+Status WriteTextFile(const std::string& path, std::string_view text);
+
 std::string BytesText(double bytes);   // "98.4 MB"
 std::string CountText(int64_t count);  // "1,234,567"
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/layout_options.h"
 #include "apps/loading.h"
 #include "apps/output.h"
 #include "apps/prefill.h"
@@ -100,7 +101,7 @@ Status Report(const Options& options, const Score& score, int64_t windows, int64
 
 }  // namespace
 
-Status RunPerplexity(const Options& options) {
+Status RunPerplexity(const Options& options, const Launch& launch) {
   const std::string& text_path = options.arguments().front();
   const int64_t context = options.Integer("context");
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
@@ -115,8 +116,8 @@ Status RunPerplexity(const Options& options) {
         "--context",
         text_path, tokens.size(), context));
   }
-  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
-  const int64_t vocab = loaded.model->config().vocab;
+  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, launch, tokenizer.get()));
+  const int64_t vocab = loaded.config.vocab;
   SF_RETURN_IF_ERROR(
       CheckTokens({tokens.begin(), tokens.end()}, vocab, "the tokenizer does not fit the model"));
   const bool adds_bos = AddsBos(*tokenizer);
@@ -136,6 +137,7 @@ Status RunPerplexity(const Options& options) {
                       fmt::format("{:.4f} so far", score.Perplexity()));
     }
   }
+  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, loaded.group));
   return Report(options, score, windows, context);
 }
 

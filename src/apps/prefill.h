@@ -9,8 +9,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "kv/storage.h"
-#include "model/model.h"
+#include "engine/step_model.h"
 
 namespace sixfold::apps {
 
@@ -22,18 +21,20 @@ class Prefill {
 
   // K/V memory for `tokens_max` tokens; kOutOfMemory when there is not enough. chunk: rows of one
   // pass.
-  static Result<std::unique_ptr<Prefill>> Create(Model& model, int64_t tokens_max, int64_t chunk);
+  // More than one replica: the others are idle.
+  static Result<std::unique_ptr<Prefill>> Create(StepModel& model, int64_t tokens_max,
+                                                 int64_t chunk);
 
   // Tokens are in the vocabulary and at most tokens_max. Hands over the logits from position
   // `logits_from` on, in order; ends early when on_logits fails.
   Status Run(std::span<const TokenId> tokens, int64_t logits_from, const OnLogits& on_logits);
 
  private:
-  Prefill(Model& model, KvStorage storage, int64_t chunk)
-      : model_(model), storage_(std::move(storage)), chunk_(chunk) {}
+  Prefill(StepModel& model, int64_t blocks, int64_t chunk)
+      : model_(model), blocks_(blocks), chunk_(chunk) {}
 
-  Model& model_;
-  KvStorage storage_;
+  StepModel& model_;
+  int64_t blocks_;
   int64_t chunk_;
 };
 

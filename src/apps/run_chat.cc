@@ -10,6 +10,7 @@
 
 #include "apps/commands.h"
 #include "apps/interrupt.h"
+#include "apps/layout_options.h"
 #include "apps/loading.h"
 #include "apps/output.h"
 #include "apps/sampling.h"
@@ -51,11 +52,17 @@ std::optional<std::string> ReadLine(InterruptWatch& interrupts, std::string* res
 
 class Chat {
  public:
-  Chat(const Options& options, const Tokenizer& tokenizer, Engine& engine, SamplingParams sampling,
+  struct Parts {
+    const Tokenizer& tokenizer;
+    Engine& engine;
+    int64_t vocab;
+  };
+  Chat(const Options& options, const Parts& parts, SamplingParams sampling,
        InterruptWatch& interrupts)
       : options_(options),
-        tokenizer_(tokenizer),
-        engine_(engine),
+        tokenizer_(parts.tokenizer),
+        engine_(parts.engine),
+        vocab_(parts.vocab),
         sampling_(std::move(sampling)),
         interrupts_(interrupts) {}
 
@@ -104,7 +111,7 @@ class Chat {
     SF_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, Prompt());
     if (prompt.empty()) return InvalidArgument("the prompt is empty");
     SF_RETURN_IF_ERROR(
-        CheckTokens({prompt.begin(), prompt.end()}, engine_.model().config().vocab, "the prompt"));
+        CheckTokens({prompt.begin(), prompt.end()}, vocab_, "the prompt"));
     AnswerText answer(&tokenizer_, options_.Texts("stop"), sampling_);
     const Clock::time_point start = Clock::now();
     std::optional<Clock::time_point> first;
@@ -149,6 +156,7 @@ class Chat {
   const Options& options_;
   const Tokenizer& tokenizer_;
   Engine& engine_;
+  const int64_t vocab_;
   SamplingParams sampling_;
   InterruptWatch& interrupts_;
   std::string source_;  // of the chat template
@@ -200,7 +208,7 @@ Result<std::optional<std::string>> SinglePrompt(const Options& options) {
 
 }  // namespace
 
-Status RunChat(const Options& options) {
+Status RunChat(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
   SF_ASSIGN_OR_RETURN(const std::optional<std::string> prompt, SinglePrompt(options));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
@@ -210,17 +218,18 @@ Status RunChat(const Options& options) {
   const auto end_if_interrupted = [&] {
     if (interrupts.Take()) std::_Exit(1);  // nothing is to be saved
   };
-  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get(), end_if_interrupted));
-  const ModelConfig& config = loaded.model->config();
+  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, launch, tokenizer.get(), end_if_interrupted));
+  const ModelConfig& config = loaded.config;
   SF_ASSIGN_OR_RETURN(
       SamplingParams sampling,
       SamplingFrom(options, loaded.generation, std::max<int64_t>(config.max_positions, 1)));
   SF_RETURN_IF_ERROR(ValidateSampling(sampling, config.vocab));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                      Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
-  Chat chat(options, *tokenizer, *engine, std::move(sampling), interrupts);
+                      Engine::StartWith(std::move(loaded.model), EngineOptionsFrom(options)));
+  Chat chat(options, {*tokenizer, *engine, config.vocab}, std::move(sampling), interrupts);
   SF_RETURN_IF_ERROR(chat.SetUp());
-  return prompt ? chat.Ask(*prompt) : Converse(chat, interrupts);
+  SF_RETURN_IF_ERROR(prompt ? chat.Ask(*prompt) : Converse(chat, interrupts));
+  return WriteStats(options, loaded.layout, loaded.group);
 }
 
 }  // namespace sixfold::apps

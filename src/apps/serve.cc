@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/layout_options.h"
 #include "apps/loading.h"
 #include "apps/machine.h"
 #include "apps/output.h"
@@ -82,7 +83,7 @@ std::string Greeting(const Greeted& to) {
 
 }  // namespace
 
-Status RunServe(const Options& options) {
+Status RunServe(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
   // Said before a model is loaded for nothing; the server finds out for certain.
   SF_RETURN_IF_ERROR(
@@ -91,20 +92,20 @@ Status RunServe(const Options& options) {
   if (tokenizer == nullptr)
     Remark("(no tokenizer: prompts are token ids; name one with --tokenizer)");
   SF_ASSIGN_OR_RETURN(const std::optional<std::string> given_template, ChatTemplateFrom(options));
-  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, tokenizer.get()));
-  if (tokenizer != nullptr && tokenizer->vocab_size() > loaded.model->config().vocab) {
+  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, launch, tokenizer.get()));
+  if (tokenizer != nullptr && tokenizer->vocab_size() > loaded.config.vocab) {
     Remark(fmt::format(
         "(the tokenizer knows {} tokens, the model {}; prompts with others are refused)",
-        tokenizer->vocab_size(), loaded.model->config().vocab));
+        tokenizer->vocab_size(), loaded.config.vocab));
   }
   gateway::ServerOptions server_options = ServerOptionsFrom(options, loaded);
   const std::string name = server_options.served_model_names.front();
   server_options.on_failure = [](const Status& why) {
     Remark("the instance has failed: " + why.message());
   };
-  std::string fingerprint = loaded.model->fingerprint();
+  std::string fingerprint = loaded.fingerprint;
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                      Engine::Start(std::move(loaded.model), EngineOptionsFrom(options)));
+                      Engine::StartWith(std::move(loaded.model), EngineOptionsFrom(options)));
   gateway::EngineBackend backend(*engine, std::move(fingerprint));
   const std::unique_ptr<gateway::TextCodec> codec = CodecFor(tokenizer.get(), given_template);
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<gateway::Server> server,
@@ -122,6 +123,7 @@ Status RunServe(const Options& options) {
   server->Wait();
   if (!engine->health().ok())
     return Status(StatusCode::kUnavailable, "ended, because the instance has failed");
+  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, loaded.group));
   if (!options.Flag("quiet")) Remark("drained, bye");
   return OkStatus();
 }

@@ -111,6 +111,9 @@ Status RankRunner::Load() {
   SF_RETURN_IF_ERROR(Agree(model.ok() ? OkStatus() : model.status()));
   model_ = std::move(model).value();
   model_->Connect(comm_);
+  if (spec_.observer) {
+    model_->Observe([this](const Model::Observation& seen) { spec_.observer(rank_, seen); });
+  }
   return OkStatus();
 }
 

@@ -28,6 +28,8 @@ struct InstanceSpec {
   Layout layout;
   // For tests of failures: called by every rank before it computes a step.
   std::function<void(int rank, int64_t step)> before_step;
+  // Model::Observe of every rank, in that rank's thread.
+  std::function<void(int rank, const Model::Observation&)> observer = {};
 };
 
 // Thread rule: one thread, which is then the transport's and the model's.

@@ -424,6 +424,9 @@ Status ForwardStage(ForwardContext& c, const StepBatch& batch, KvStorage& kv) {
       if (c.comm.transport != nullptr) c.comm.transport->Progress({.step = c.step, .layer = layer});
       SF_RETURN_IF_ERROR(AttentionBlock(c, layer, kv));
       SF_RETURN_IF_ERROR(sparse ? SparseBlock(c, layer, sparse_index) : DenseBlock(c, layer));
+      if (c.observer != nullptr) {
+        (*c.observer)({.layer = layer, .micro_batch = c.micro_batch, .first_row = c.own_rows.begin, .rows = c.s.x});
+      }
     }
     sparse_index += sparse ? 1 : 0;
   }

@@ -3,6 +3,7 @@
 // gather, pipeline stages hand the residual stream on.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "mesh/layout.h"
 #include "model/config.h"
 #include "model/loader.h"
+#include "model/model.h"
 #include "model/rank_comm.h"
 #include "model/step_batch.h"
 
@@ -60,6 +62,8 @@ struct ForwardContext {
   ThreadPool& pool;
   ForwardScratch& s;
   int64_t step = 0;                        // for messages
+  int micro_batch = 0;
+  const std::function<void(const Model::Observation&)>* observer = nullptr;
   ExpertRoutes* record = nullptr;          // filled when set
   const ExpertRoutes* forced = nullptr;    // replaces the gate's choice when set
 

@@ -48,6 +48,7 @@ struct Model::Impl {
             .pool = pool,
             .s = scratch,
             .step = step,
+            .observer = observer ? &observer : nullptr,
             .record = recording == Recording::kOn ? &recorded : nullptr,
             .forced = forced ? &*forced : nullptr};
   }
@@ -67,6 +68,7 @@ struct Model::Impl {
   std::string fingerprint;
   ForwardScratch scratch;
   StageBuffers buffers;
+  std::function<void(const Observation&)> observer;
   Recording recording = Recording::kOff;
   ExpertRoutes recorded;
   std::optional<ExpertRoutes> forced;
@@ -112,6 +114,8 @@ std::span<const float> Model::Forward(const StepBatch& batch, KvStorage& kv) {
   m.forced.reset();
   return stage_logits();
 }
+
+void Model::Observe(std::function<void(const Observation&)> observer) { impl_->observer = std::move(observer); }
 
 void Model::Connect(const RankComm& comm) { impl_->comm = comm; }
 

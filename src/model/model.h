@@ -64,6 +64,14 @@ class Model {
   // the stage before and hands it on; on the last stage logits go to rank 0, or stay in stage_logits() on rank 0 itself.
   // Errors: the transport's.
   Status RunStage(std::span<const StepBatch> micro_batches, int64_t step, KvStorage& kv);
+  // Called after each layer of RunStage with this rank's rows of the residual stream; for finding where two runs part. May be
+  // empty.
+  struct Observation {
+    int layer = 0, micro_batch = 0;
+    int64_t first_row = 0;        // of the micro-batch
+    std::span<const float> rows;  // [rows, hidden]
+  };
+  void Observe(std::function<void(const Observation&)> observer);
   // Rank 0, when it is of the last stage: [wanted rows of all micro-batches][vocabulary share].
   std::span<const float> stage_logits() const;
 

@@ -33,6 +33,7 @@ Status RunMicroBatches(ForwardContext& c, std::span<const StepBatch> micro_batch
         s.x.resize(own * c.config.hidden);
         SF_RETURN_IF_ERROR(c.comm.previous->Recv(0, std::as_writable_bytes(std::span(s.x))));
       }
+      c.micro_batch = static_cast<int>(m);
       SF_RETURN_IF_ERROR(ForwardStage(c, micro_batches[m], kv));
       std::vector<float>& outgoing = buffers->outgoing[m];
       Communicator* to = nullptr;

@@ -1,0 +1,38 @@
+#include "apps/launch.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "apps/option_sources.h"
+
+namespace sixfold::apps {
+
+Result<Launch> JoinLaunch(const Options& options) {
+  Launch launch;
+  const bool laid_out = (LaidOutCommands() >> static_cast<int>(options.command()) & 1) != 0;
+  if (!laid_out || options.command() == CommandId::kLayout || !LaunchedByMpi()) return launch;
+  if (options.command() != CommandId::kVerify && options.Flag("dry-run")) return launch;
+  const double seconds = options.MaybeReal("comm-timeout").value_or(30);
+  SF_ASSIGN_OR_RETURN(
+      launch.mpi,
+      MpiWorld::Start({.timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)),
+                       .threads_per_rank =
+                           static_cast<int>(options.MaybeInteger("threads").value_or(1))}));
+  if (launch.mpi->world() == 1) {
+    SF_RETURN_IF_ERROR(launch.mpi->Finalize());
+    launch.mpi.reset();
+  }
+  return launch;
+}
+
+Status CheckLaunch(const Launch& launch, const Mesh& mesh) {
+  if (launch.mpi == nullptr || launch.mpi->world() == mesh.world()) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{} processes were launched and the mesh {} has {} ranks: start as many as it "
+                  "has, or give a mesh of {}, such as --mesh tp{}",
+                  launch.mpi->world(), mesh.ToString(), mesh.world(), launch.mpi->world(),
+                  launch.mpi->world()));
+}
+
+}  // namespace sixfold::apps

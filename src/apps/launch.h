@@ -1,0 +1,28 @@
+// How this process was started: alone, or as one of many by mpirun or srun.
+#pragma once
+
+#include <memory>
+
+#include "apps/options.h"
+#include "base/status.h"
+#include "comm/mpi/mpi_world.h"
+#include "mesh/axes.h"
+
+namespace sixfold::apps {
+
+struct Launch {
+  std::unique_ptr<MpiWorld> mpi;  // null: ranks are threads of this process
+
+  bool follower() const { return mpi != nullptr && mpi->rank() > 0; }
+  // Ranks of a world that share this machine's memory and cores.
+  int RanksHere(int world) const { return mpi != nullptr ? mpi->ranks_on_host() : world; }
+};
+
+// Joins the other processes when a launcher started more than this one and the command takes a
+// layout.
+Result<Launch> JoinLaunch(const Options& options);
+
+// kInvalidArgument when the mesh has another number of ranks than there are processes.
+Status CheckLaunch(const Launch& launch, const Mesh& mesh);
+
+}  // namespace sixfold::apps

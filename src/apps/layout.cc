@@ -1,0 +1,165 @@
+// sixfold layout: which rank holds what, who talks to whom over which link, and the bytes of a step.
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "apps/commands.h"
+#include "apps/layout_options.h"
+#include "apps/loading.h"
+#include "apps/output.h"
+#include "mesh/collectives.h"
+#include "model/micro_batch.h"
+
+namespace sixfold::apps {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json Range(Share share) { return ordered_json::array({share.begin, share.end}); }
+
+// Leaves of the cut sums as the ranges of k that the rank adds up by itself.
+ordered_json NodesJson(const KCut& cut, int tp) {
+  ordered_json nodes = ordered_json::array();
+  if (cut.node_k.empty()) return nodes;
+  for (const Share& node : cut.node_k[static_cast<size_t>(tp)]) nodes.push_back(Range(node));
+  return nodes;
+}
+
+bool HasSparse(const ModelShape& shape) {
+  return std::find(shape.sparse.begin(), shape.sparse.end(), true) != shape.sparse.end();
+}
+
+ordered_json ShardJson(const Layout& layout, int rank) {
+  const RankShard s = layout.Shard(rank);
+  ordered_json json = {{"rank", rank},
+                       {"node", layout.cluster().NodeOf(rank)},
+                       {"tp", s.tp},
+                       {"dp", s.dp},
+                       {"pp", s.pp},
+                       {"layers", Range(s.layers)},
+                       {"heads", Range(s.heads)},
+                       {"kv_heads", Range(s.kv_heads)},
+                       {"output_nodes", NodesJson(layout.output_cut(), s.tp)},
+                       {"intermediate", Range(s.intermediate)},
+                       {"down_nodes", NodesJson(layout.down_cut(), s.tp)},
+                       {"vocab", Range(s.vocab)},
+                       {"embedding", s.first_stage},
+                       {"head", s.last_stage}};
+  if (HasSparse(layout.shape())) json["expert_intermediate"] = Range(s.expert_intermediate);
+  return json;
+}
+
+ordered_json GroupsJson(const Layout& layout) {
+  ordered_json json;
+  for (const Axis axis : {Axis::kTp, Axis::kDp, Axis::kPp}) {
+    ordered_json& groups = json[std::string(NameOf(axis))];
+    groups = ordered_json::array();
+    if (layout.mesh().size(axis) == 1) continue;
+    for (const std::vector<int>& group : layout.mesh().Groups(std::span(&axis, 1))) {
+      std::set<std::string> links;
+      for (size_t i = 0; i < group.size(); ++i) {
+        for (size_t j = i + 1; j < group.size(); ++j)
+          links.insert(std::string(NameOf(layout.cluster().LinkBetween(group[i], group[j]).link)));
+      }
+      groups.push_back({{"ranks", group}, {"links", links}});
+    }
+  }
+  return json;
+}
+
+ordered_json ClusterJson(const Cluster& cluster) {
+  const auto link = [](const Link& l) {
+    return ordered_json{{"link", NameOf(l.link)},
+                        {"bandwidth_gb_s", l.bandwidth_gb_s},
+                        {"latency_us", l.latency_us}};
+  };
+  return {{"ranks_per_node", cluster.ranks_per_node},
+          {"inside", link(cluster.inside)},
+          {"between", link(cluster.between)}};
+}
+
+// A step in which every replica has `rows` rows, the last of which wants logits.
+StepShape Uniform(const Layout& layout, int64_t rows) {
+  StepShape step;
+  const int count = MicroBatchCount(rows, layout.pp());
+  for (int dp = 0; dp < layout.dp(); ++dp) {
+    std::vector<MicroBatchShape>& batches = step.replicas.emplace_back();
+    for (int m = 0; m < count; ++m) {
+      MicroBatchShape batch{.rows = ShareOf(rows, count, m).size()};
+      if (m + 1 == count && batch.rows > 0) batch.wanted = {static_cast<int32_t>(batch.rows - 1)};
+      batches.push_back(std::move(batch));
+    }
+  }
+  return step;
+}
+
+ordered_json BytesJson(const Ledger& ledger) {
+  ordered_json rows = ordered_json::array();
+  for (const auto& [key, entry] : ledger) {
+    rows.push_back({{"axis", NameOf(key.axis)},
+                    {"op", NameOf(key.op)},
+                    {"link", NameOf(key.link)},
+                    {"count", entry.count},
+                    {"bytes", entry.bytes}});
+  }
+  return rows;
+}
+
+std::string RangeText(Share share) {
+  return share.size() == 0 ? "none" : fmt::format("{}-{}", share.begin, share.end - 1);
+}
+
+std::string TextOf(const PlannedModel& planned, int64_t rows, const Ledger& ledger) {
+  const Layout& layout = planned.layout;
+  std::string text = fmt::format("{}: {} ranks, {}\n\n", planned.name, layout.world(), layout.ToString());
+  text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}\n", "rank", "node", "tp", "dp",
+                      "pp", "layers", "heads", "kv heads", "ffn columns", "vocabulary");
+  for (int rank = 0; rank < layout.world(); ++rank) {
+    const RankShard s = layout.Shard(rank);
+    text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}\n", rank,
+                        layout.cluster().NodeOf(rank), s.tp, s.dp, s.pp, RangeText(s.layers), RangeText(s.heads),
+                        RangeText(s.kv_heads), RangeText(s.intermediate), RangeText(s.vocab));
+  }
+  text += fmt::format("\nA step of {} rows a replica sends:\n", rows);
+  if (ledger.empty()) text += "  nothing\n";
+  for (const auto& [key, entry] : ledger) {
+    text += fmt::format("  {:<4} {:<15} {:<11} {:>8} times {:>16} bytes  ({})\n", NameOf(key.axis), NameOf(key.op),
+                        NameOf(key.link), entry.count, CountText(entry.bytes),
+                        BytesText(static_cast<double>(entry.bytes)));
+  }
+  return text;
+}
+
+}  // namespace
+
+Status RunLayout(const Options& options) {
+  SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanModel(options, {}, nullptr));
+  const std::vector<int64_t> given = options.Integers("tokens");
+  if (given.size() > 1) return InvalidArgument("--tokens is one number here: rows of a step");
+  const int64_t rows = given.empty() ? 1 : given.front();
+  constexpr int64_t kRowsMax = 1'000'000'000;
+  if (rows > kRowsMax) return InvalidArgument(fmt::format("--tokens is {}; it may be up to {}", rows, kRowsMax));
+  const Layout& layout = planned.layout;
+  const Ledger ledger = PlanCollectives(layout, Uniform(layout, rows));
+  if (!options.Flag("json")) return Print(TextOf(planned, rows, ledger));
+  ordered_json ranks = ordered_json::array();
+  for (int rank = 0; rank < layout.world(); ++rank) ranks.push_back(ShardJson(layout, rank));
+  int64_t total = 0;
+  for (const auto& [key, entry] : ledger) total += entry.bytes;
+  const ordered_json json = {{"model", planned.name},
+                             {"mesh", layout.mesh().ToString()},
+                             {"sequence_parallel", layout.sequence_parallel()},
+                             {"world", layout.world()},
+                             {"cluster", ClusterJson(layout.cluster())},
+                             {"ranks", std::move(ranks)},
+                             {"groups", GroupsJson(layout)},
+                             {"tokens", rows},
+                             {"collectives", BytesJson(ledger)},
+                             {"total_bytes", total}};
+  return Print(json.dump(1) + "\n");
+}
+
+}  // namespace sixfold::apps

@@ -1,0 +1,121 @@
+#include "apps/layout_options.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "apps/output.h"
+#include "mesh/cluster_file.h"
+
+namespace sixfold::apps {
+namespace {
+
+using nlohmann::ordered_json;
+
+Result<Mesh> MeshFrom(const Options& options) {
+  static constexpr std::pair<std::string_view, Axis> kSizes[] = {
+      {"tensor-parallel-size", Axis::kTp},
+      {"data-parallel-size", Axis::kDp},
+      {"pipeline-parallel-size", Axis::kPp}};
+  if (!options.IsGiven("mesh")) {
+    std::vector<AxisSize> sizes;
+    for (const auto& [name, axis] : kSizes) {
+      sizes.push_back({axis, static_cast<int>(options.Integer(name))});
+    }
+    return Mesh::Make(sizes);
+  }
+  for (const auto& [name, axis] : kSizes) {
+    if (options.IsGiven(name)) {
+      return InvalidArgument(fmt::format("{} and {} exclude each other: write the size into the mesh",
+                                         options.Get("mesh").origin.name,
+                                         options.Get(name).origin.name));
+    }
+  }
+  Result<Mesh> mesh = Mesh::Parse(options.Text("mesh"));
+  if (!mesh.ok()) return mesh.status().WithContext(options.Get("mesh").origin.name);
+  return mesh;
+}
+
+}  // namespace
+
+Result<sixfold::LayoutOptions> LayoutOptionsFrom(const Options& options) {
+  sixfold::LayoutOptions out;
+  SF_ASSIGN_OR_RETURN(out.mesh, MeshFrom(options));
+  out.sequence_parallel = options.Flag("sequence-parallel");
+  if (options.IsGiven("cluster")) {
+    if (options.IsGiven("nodes"))
+      return InvalidArgument("--cluster and --nodes exclude each other: the file has the nodes");
+    SF_ASSIGN_OR_RETURN(out.cluster, ReadClusterFile(options.Text("cluster")));
+    return out;
+  }
+  SF_ASSIGN_OR_RETURN(
+      out.cluster,
+      Cluster::EqualNodes(out.mesh.world(), static_cast<int>(options.Integer("nodes"))));
+  return out;
+}
+
+RankGroupOptions GroupOptionsFrom(const Options& options) {
+  RankGroupOptions out;
+  const double seconds = options.MaybeReal("comm-timeout").value_or(30);
+  out.timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+  if (options.command() == CommandId::kVerify || options.IsGiven("stats"))
+    out.prediction = RankGroupOptions::Prediction::kOn;
+  return out;
+}
+
+ordered_json CollectivesJson(const Ledger& counted, const Ledger& predicted) {
+  std::set<LedgerKey> keys;
+  for (const auto& [key, entry] : counted) keys.insert(key);
+  for (const auto& [key, entry] : predicted) keys.insert(key);
+  const auto at = [](const Ledger& ledger, const LedgerKey& key) {
+    const auto found = ledger.find(key);
+    return found == ledger.end() ? LedgerEntry{} : found->second;
+  };
+  ordered_json rows = ordered_json::array();
+  for (const LedgerKey& key : keys) {
+    rows.push_back({{"axis", NameOf(key.axis)},
+                    {"op", NameOf(key.op)},
+                    {"link", NameOf(key.link)},
+                    {"count", at(counted, key).count},
+                    {"counted_bytes", at(counted, key).bytes},
+                    {"predicted_count", at(predicted, key).count},
+                    {"predicted_bytes", at(predicted, key).bytes}});
+  }
+  return rows;
+}
+
+Status WriteStats(const Options& options, const Layout& layout, RankGroup* group) {
+  if (!options.IsGiven("stats")) return OkStatus();
+  GroupStats stats{.world = 1};
+  if (group != nullptr) {
+    SF_ASSIGN_OR_RETURN(stats, group->Stats());
+  }
+  ordered_json ranks = ordered_json::array();
+  constexpr double kSecond = 1e9;
+  ControlTraffic control;
+  for (const RankReport& r : stats.ranks) {
+    const RankShard shard = layout.Shard(r.rank);
+    ranks.push_back({{"rank", r.rank},
+                     {"node", layout.cluster().NodeOf(r.rank)},
+                     {"tp", shard.tp},
+                     {"dp", shard.dp},
+                     {"pp", shard.pp},
+                     {"step_seconds", static_cast<double>(r.step_ns) / kSecond},
+                     {"comm_seconds", static_cast<double>(r.comm_ns) / kSecond},
+                     {"idle_seconds", static_cast<double>(r.idle_ns) / kSecond}});
+    control.messages += r.control.messages;
+    control.bytes += r.control.bytes;
+  }
+  if (group == nullptr) ranks.push_back({{"rank", 0}, {"node", 0}, {"tp", 0}, {"dp", 0}, {"pp", 0}});
+  const ordered_json json = {
+      {"world", stats.world},
+      {"layout", layout.ToString()},
+      {"steps", stats.steps},
+      {"ranks", std::move(ranks)},
+      {"collectives", CollectivesJson(stats.counted, stats.predicted)},
+      {"control", {{"messages", control.messages}, {"bytes", control.bytes}}}};
+  return WriteTextFile(options.Text("stats"), json.dump(1) + "\n");
+}
+
+}  // namespace sixfold::apps

@@ -1,0 +1,28 @@
+// From the options of the group "Layout" to what the layout library takes, and its figures as JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "apps/options.h"
+#include "base/status.h"
+#include "engine/rank_group.h"
+#include "mesh/layout.h"
+#include "mesh/traffic.h"
+
+namespace sixfold::apps {
+
+// kInvalidArgument: --mesh beside -tp, -dp or -pp; --cluster beside --nodes; a mesh that is none;
+// ranks that do not come out equal on the nodes. kInvalidFile: the cluster file.
+Result<sixfold::LayoutOptions> LayoutOptionsFrom(const Options& options);
+
+// --comm-timeout, and a prediction if --stats will ask for it.
+RankGroupOptions GroupOptionsFrom(const Options& options);
+
+// Rows {axis, op, link, count, counted_bytes, predicted_bytes} of both ledgers.
+nlohmann::ordered_json CollectivesJson(const Ledger& counted, const Ledger& predicted);
+
+// Writes --stats, if it is given. group: null for one rank.
+Status WriteStats(const Options& options, const Layout& layout, RankGroup* group);
+
+}  // namespace sixfold::apps

@@ -1,0 +1,147 @@
+#include "apps/verify_layouts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <sstream>
+
+#include "apps/layout_options.h"
+#include "apps/output.h"
+
+namespace sixfold::apps {
+namespace {
+
+constexpr size_t kFileBytesMax = 1 << 20;
+
+// One value of each thing that is varied.
+using Choice = std::array<int, 6>;  // tp, sp, pp, dp, nodes, order
+constexpr std::array<std::string_view, 6> kNames = {"tp", "sp", "pp", "dp", "nodes", "order"};
+enum { kTp, kSp, kPp, kDp, kNodes, kOrder };
+
+std::string FlagsOf(const Choice& c) {
+  std::string mesh = c[kOrder] == 0 ? fmt::format("tp{},dp{},pp{}", c[kTp], c[kDp], c[kPp])
+                                    : fmt::format("pp{},tp{},dp{}", c[kPp], c[kTp], c[kDp]);
+  std::string flags = "--mesh " + mesh;
+  if (c[kSp] == 1) flags += " --sequence-parallel";
+  if (c[kNodes] > 1) flags += fmt::format(" --nodes {}", c[kNodes]);
+  return flags;
+}
+
+Result<Layout> MakeLayout(const Choice& c, const ModelShape& shape) {
+  const AxisSize tp{Axis::kTp, c[kTp]}, dp{Axis::kDp, c[kDp]}, pp{Axis::kPp, c[kPp]};
+  const std::array<AxisSize, 3> order =
+      c[kOrder] == 0 ? std::array{tp, dp, pp} : std::array{pp, tp, dp};
+  sixfold::LayoutOptions options{.sequence_parallel = c[kSp] == 1};
+  SF_ASSIGN_OR_RETURN(options.mesh, Mesh::Make(order));
+  SF_ASSIGN_OR_RETURN(options.cluster, Cluster::EqualNodes(options.mesh.world(), c[kNodes]));
+  return Layout::Make(shape, options);
+}
+
+// Combinations that differ from another one in name only are left out.
+bool IsRedundant(const Choice& c) {
+  return (c[kSp] == 1 && c[kTp] == 1) || (c[kOrder] == 1 && (c[kPp] == 1 || c[kTp] * c[kDp] == 1));
+}
+
+std::vector<Choice> AllChoices() {
+  std::vector<Choice> all;
+  for (const int tp : {1, 2, 3, 4, 8})
+    for (const int sp : {0, 1})
+      for (const int pp : {1, 2, 3, 4})
+        for (const int dp : {1, 2, 4})
+          for (const int nodes : {1, 2, 4})
+            for (const int order : {0, 1}) {
+              const Choice c = {tp, sp, pp, dp, nodes, order};
+              const bool fits = tp * pp * dp % nodes == 0 && tp * pp * dp > 1;
+              if (fits && !IsRedundant(c)) all.push_back(c);
+            }
+  return all;
+}
+
+using Pair = std::array<int, 4>;  // thing, value, thing, value
+
+std::vector<Pair> PairsOf(const Choice& c) {
+  std::vector<Pair> pairs;
+  for (int a = 0; a < static_cast<int>(c.size()); ++a) {
+    for (int b = a + 1; b < static_cast<int>(c.size()); ++b) {
+      pairs.push_back({a, c[static_cast<size_t>(a)], b, c[static_cast<size_t>(b)]});
+    }
+  }
+  return pairs;
+}
+
+// Greedy: always the one that brings most pairs that have not met, of those the one of fewest ranks.
+std::vector<Choice> Covering(const std::vector<Choice>& all) {
+  std::set<Pair> open;
+  for (const Choice& c : all) {
+    for (const Pair& pair : PairsOf(c)) open.insert(pair);
+  }
+  std::vector<Choice> chosen;
+  while (!open.empty()) {
+    const Choice* best = nullptr;
+    std::pair<int, int> best_score;
+    for (const Choice& c : all) {
+      int fresh = 0;
+      for (const Pair& pair : PairsOf(c)) fresh += static_cast<int>(open.count(pair));
+      const std::pair<int, int> score = {fresh, -c[kTp] * c[kPp] * c[kDp]};
+      if (best == nullptr || score > best_score) {
+        best = &c;
+        best_score = score;
+      }
+    }
+    chosen.push_back(*best);
+    for (const Pair& pair : PairsOf(*best)) open.erase(pair);
+  }
+  return chosen;
+}
+
+Result<LayoutList> FromFile(const std::string& path, const ModelShape& shape) {
+  SF_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kFileBytesMax));
+  LayoutList list;
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    line = line.substr(0, line.find('#'));
+    std::istringstream words(line);
+    OptionSources sources;
+    for (std::string word; words >> word;) sources.arguments.push_back(word);
+    if (sources.arguments.empty()) continue;
+    const std::string where = fmt::format("{}:{}", path, number);
+    const Result<Resolved> resolved =
+        ResolveOptions(CommandId::kVerify, {.takes_model = false, .text = ""}, sources);
+    if (!resolved.ok()) return resolved.status().WithContext(where);
+    const Result<sixfold::LayoutOptions> wanted = LayoutOptionsFrom(resolved->options);
+    if (!wanted.ok()) return wanted.status().WithContext(where);
+    Result<Layout> layout = Layout::Make(shape, *wanted);
+    if (!layout.ok()) return layout.status().WithContext(where);
+    list.layouts.push_back({fmt::format("{}", fmt::join(sources.arguments, " ")),
+                            std::move(layout).value()});
+  }
+  if (list.layouts.empty()) return InvalidArgument(path + ": no layout in it, one a line is expected");
+  return list;
+}
+
+}  // namespace
+
+Result<LayoutList> LayoutsToVerify(const Options& options, const ModelShape& shape) {
+  const std::string& which = options.Text("layouts");
+  if (which != "all" && which != "covering") return FromFile(which, shape);
+  LayoutList list;
+  std::vector<Choice> runnable;
+  for (const Choice& c : AllChoices()) {
+    if (c[kTp] * c[kPp] * c[kDp] > options.Integer("max-ranks")) continue;
+    const Result<Layout> layout = MakeLayout(c, shape);
+    if (layout.ok())
+      runnable.push_back(c);
+    else
+      list.refused.push_back(FlagsOf(c) + ": " + layout.status().message());
+  }
+  for (const Choice& c : which == "all" ? runnable : Covering(runnable)) {
+    SF_ASSIGN_OR_RETURN(Layout layout, MakeLayout(c, shape));
+    list.layouts.push_back({FlagsOf(c), std::move(layout)});
+  }
+  return list;
+}
+
+}  // namespace sixfold::apps

@@ -1,0 +1,29 @@
+// Which layouts `verify` runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/options.h"
+#include "base/status.h"
+#include "mesh/layout.h"
+
+namespace sixfold::apps {
+
+struct NamedLayout {
+  std::string flags;  // that ask for it
+  Layout layout;
+};
+
+struct LayoutList {
+  std::vector<NamedLayout> layouts;
+  std::vector<std::string> refused;  // of `all`: what the model or --max-ranks does not allow, with the reason
+};
+
+// --layouts: "all" sizes (tp 1, 2, 3, 4, 8, sequence parallelism off and on, pp 1 to 4, dp 1, 2, 4,
+// 1, 2 and 4 nodes, both orders of counting), "covering" (a subset in which every two values of two
+// of these that meet in any layout meet), or a file: one layout a line, as flags; '#' starts a
+// comment. Errors of a file name the line.
+Result<LayoutList> LayoutsToVerify(const Options& options, const ModelShape& shape);
+
+}  // namespace sixfold::apps

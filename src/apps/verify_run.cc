@@ -1,0 +1,100 @@
+#include "apps/verify_run.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/random.h"
+#include "kv/geometry.h"
+#include "mesh/axes.h"
+
+namespace sixfold::apps {
+namespace {
+
+constexpr int64_t kPromptLengths[] = {7, 1, 33, 18, 64};
+
+int64_t LongestPrompt(const VerifyWork& work) {
+  size_t longest = 0;
+  for (const auto& prompt : work.prompts) longest = std::max(longest, prompt.size());
+  return static_cast<int64_t>(longest);
+}
+
+// Rows of one sequence in a step, as a part of a batch. Its blocks are its own: `slot` counts the
+// replica's sequences.
+StepSequence Rows(const VerifyWork& work, int sequence, int64_t slot, int64_t step) {
+  const auto prompt = static_cast<int64_t>(work.prompts[static_cast<size_t>(sequence)].size());
+  StepSequence out{.first_position = step == 0 ? 0 : prompt + step - 1,
+                   .rows = step == 0 ? prompt : 1,
+                   .logit_rows = step == 0 ? prompt : 1};
+  const int64_t each = BlocksFor(LongestPrompt(work) + work.decode_steps);
+  out.blocks.resize(static_cast<size_t>(BlocksFor(out.first_position + out.rows)));
+  std::iota(out.blocks.begin(), out.blocks.end(), static_cast<int32_t>(slot * each));
+  return out;
+}
+
+}  // namespace
+
+int64_t VerifyWork::rows(int64_t step) const {
+  if (step > 0) return static_cast<int64_t>(prompts.size());
+  int64_t rows = 0;
+  for (const auto& prompt : prompts) rows += static_cast<int64_t>(prompt.size());
+  return rows;
+}
+
+VerifyWork MakeVerifyWork(int64_t vocab, int64_t max_positions, int decode_steps) {
+  VerifyWork work{.decode_steps = decode_steps, .vocab = vocab};
+  const int64_t longest = std::max<int64_t>(1, max_positions - decode_steps);
+  uint32_t position = 0;
+  for (const int64_t length : kPromptLengths) {
+    std::vector<TokenId> prompt;
+    for (int64_t i = 0; i < std::min(length, longest); ++i) {
+      const double u = RandomUniform({.seed = 4, .choice = 0, .position = position++,
+                                      .purpose = RandomPurpose::kSample});
+      prompt.push_back(static_cast<TokenId>(u * static_cast<double>(vocab)));
+    }
+    work.prompts.push_back(std::move(prompt));
+  }
+  work.answers.resize(work.prompts.size());
+  return work;
+}
+
+std::vector<std::vector<int>> SequencesOf(const VerifyWork& work, int replicas) {
+  std::vector<std::vector<int>> of(static_cast<size_t>(replicas));
+  const int busy = replicas >= 4 ? replicas - 1 : replicas;
+  for (int r = 0; r < busy; ++r) {
+    const Share share = ShareOf(static_cast<int64_t>(work.prompts.size()), busy, r);
+    for (int64_t s = share.begin; s < share.end; ++s) of[static_cast<size_t>(r)].push_back(static_cast<int>(s));
+  }
+  return of;
+}
+
+std::vector<StepBatch> BatchesOf(const VerifyWork& work, int replicas, int64_t step) {
+  std::vector<StepBatch> batches;
+  for (const std::vector<int>& sequences : SequencesOf(work, replicas)) {
+    StepBatch& batch = batches.emplace_back();
+    for (size_t slot = 0; slot < sequences.size(); ++slot) {
+      const auto s = static_cast<size_t>(sequences[slot]);
+      batch.sequences.push_back(Rows(work, sequences[slot], static_cast<int64_t>(slot), step));
+      if (step == 0) {
+        batch.tokens.insert(batch.tokens.end(), work.prompts[s].begin(), work.prompts[s].end());
+      } else {
+        batch.tokens.push_back(work.answers[s][static_cast<size_t>(step - 1)]);
+      }
+    }
+  }
+  return batches;
+}
+
+Status RunVerifyWork(StepModel& model, const VerifyWork& work, const OnStep& on_step) {
+  const int64_t blocks = BlocksFor(LongestPrompt(work) + work.decode_steps) *
+                         static_cast<int64_t>(work.prompts.size());
+  SF_RETURN_IF_ERROR(model.AllocateKv(static_cast<int32_t>(blocks)));
+  for (int64_t step = 0; step < work.steps(); ++step) {
+    const std::vector<StepBatch> batches = BatchesOf(work, model.replicas(), step);
+    // Replicas hold the sequences in order, so that their rows are in order too.
+    SF_ASSIGN_OR_RETURN(const std::span<const float> logits, model.Forward(batches));
+    SF_RETURN_IF_ERROR(on_step(step, logits));
+  }
+  return OkStatus();
+}
+
+}  // namespace sixfold::apps

@@ -1,0 +1,167 @@
+// Ranks as threads against one rank: equal bits, equal bytes, and an end with a reason when one goes astray.
+#include "engine/rank_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "kernels/ops.h"
+#include "mesh/cluster.h"
+#include "model/shape.h"
+#include "weights/weight_store.h"
+
+namespace sixfold {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+struct Subject {
+  std::shared_ptr<const WeightStore> store;
+  ModelConfig config;
+  ModelOptions options;
+  ModelShape shape;
+};
+
+Subject Open(const std::string& model, Numerics numerics = Numerics::kReproducible, ActDType act = ActDType::kBF16) {
+  const std::string path = "tests/golden/" + model;
+  Subject s;
+  s.store = std::shared_ptr<const WeightStore>(WeightStore::Open(path).value());
+  s.config = ConfigFor(*s.store, path).value();
+  s.options = {.numerics = numerics, .act = act, .isa = DetectIsa()};
+  s.shape = ShapeOf(*s.store, s.config, s.options).value();
+  return s;
+}
+
+struct LayoutSpec {
+  std::string mesh;
+  bool sp = false;
+  int nodes = 1;
+};
+
+InstanceSpec SpecOf(const Subject& s, const LayoutSpec& l) {
+  const Mesh mesh = Mesh::Parse(l.mesh).value();
+  return {.store = s.store,
+          .config = s.config,
+          .options = s.options,
+          .layout = Layout::Make(s.shape, {.mesh = mesh,
+                                           .cluster = Cluster::EqualNodes(mesh.world(), l.nodes).value(),
+                                           .sequence_parallel = l.sp})
+                        .value()};
+}
+
+constexpr int64_t kPrompts[] = {5, 1, 19, 33};
+
+// Prefill of all prompts in one step and some decode steps, replicas as they come; logits of all steps one after the other.
+Result<std::vector<float>> RunSteps(StepModel& model, int decode_steps) {
+  SF_RETURN_IF_ERROR(model.AllocateKv(32));
+  std::vector<float> all;
+  const int replicas = model.replicas();
+  for (int step = 0; step <= decode_steps; ++step) {
+    std::vector<StepBatch> batches(replicas);
+    for (int s = 0; s < 4; ++s) {
+      // In order: the last replica of three or more is idle.
+      StepBatch& batch = batches[replicas >= 3 ? s * (replicas - 1) / 4 : s * replicas / 4];
+      StepSequence sequence{.first_position = step == 0 ? 0 : kPrompts[s] + step - 1,
+                            .rows = step == 0 ? kPrompts[s] : 1,
+                            .logit_rows = step == 0 ? kPrompts[s] : 1};
+      sequence.blocks.resize(BlocksFor(sequence.first_position + sequence.rows));
+      std::iota(sequence.blocks.begin(), sequence.blocks.end(), s * 8);
+      for (int64_t r = 0; r < sequence.rows; ++r) {
+        batch.tokens.push_back(static_cast<TokenId>((7 * (sequence.first_position + r) + 3 * s + 1) % model.vocab()));
+      }
+      batch.sequences.push_back(std::move(sequence));
+    }
+    SF_ASSIGN_OR_RETURN(const std::span<const float> logits, model.Forward(batches));
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+std::vector<float> OneRank(const Subject& s, int decode_steps) {
+  const std::unique_ptr<StepModel> model =
+      AdaptModel(Model::LoadShard(s.store, s.config, s.options, Layout::Whole(s.shape), 0).value());
+  return RunSteps(*model, decode_steps).value();
+}
+
+void ExpectEqualBits(const std::string& name, std::initializer_list<LayoutSpec> layouts, ActDType act = ActDType::kBF16) {
+  const Subject s = Open(name, Numerics::kReproducible, act);
+  const std::vector<float> expected = OneRank(s, 3);
+  for (const LayoutSpec& l : layouts) {
+    SCOPED_TRACE(name + " " + l.mesh + (l.sp ? " sp" : ""));
+    const auto group = RankGroup::StartThreads(SpecOf(s, l), {.prediction = RankGroupOptions::Prediction::kOn}).value();
+    const auto got = RunSteps(*group, 3);
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    ASSERT_EQ(got->size(), expected.size());
+    EXPECT_EQ(std::memcmp(got->data(), expected.data(), expected.size() * sizeof(float)), 0);
+    const GroupStats stats = group->Stats().value();
+    EXPECT_EQ(stats.counted, stats.predicted);
+    EXPECT_FALSE(stats.counted.empty());
+    EXPECT_TRUE(group->Stop().ok());
+  }
+}
+
+TEST(RankGroup, GroupedQueriesGiveTheBitsOfOneRank) {
+  ExpectEqualBits("llama_gqa", {{"tp2"}, {"tp2", true}, {"pp2"}, {"dp2"}, {"dp3"}, {"tp2,pp2", true, 2}, {"pp2,tp2,dp2", true, 2}});
+}
+
+TEST(RankGroup, TypesOfActivationsGiveTheBitsOfOneRank) {
+  for (const ActDType act : {ActDType::kF32, ActDType::kInt8}) ExpectEqualBits("llama_gqa", {{"tp2", true}, {"tp2,pp2"}}, act);
+}
+
+TEST(RankGroup, StuckRankEndsTheInstanceAndIsNamed) {
+  const Subject s = Open("llama_gqa");
+  for (const int stuck : {0, 1}) {
+    InstanceSpec spec = SpecOf(s, {"tp2"});
+    // Shared: the stuck thread outlives this scope.
+    const auto release = std::make_shared<std::atomic<bool>>(false);
+    spec.before_step = [stuck, release](int rank, int64_t step) {
+      if (rank != stuck || step != 2) return;
+      while (!release->load()) std::this_thread::sleep_for(10ms);
+    };
+    const auto start = std::chrono::steady_clock::now();
+    const auto group = RankGroup::StartThreads(std::move(spec), {.timeout = 500ms}).value();
+    const auto got = RunSteps(*group, 4);
+    ASSERT_FALSE(got.ok());
+    EXPECT_THAT(got.status().message(), HasSubstr("rank " + std::to_string(stuck)));
+    EXPECT_THAT(got.status().message(), HasSubstr("step 2"));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 60s);
+    // Nothing goes on after a failure.
+    const std::vector<StepBatch> idle(1);
+    EXPECT_FALSE(group->Forward(idle).ok());
+    release->store(true);
+  }
+}
+
+TEST(RankGroup, RankWithoutMemorySaysSoOnTheLeader) {
+  const auto group = RankGroup::StartThreads(SpecOf(Open("llama_gqa"), {"tp2"}), {}).value();
+  const Status status = group->AllocateKv(std::numeric_limits<int32_t>::max());
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  // And the instance is still there.
+  EXPECT_TRUE(RunSteps(*group, 1).ok());
+}
+
+TEST(RankMessages, CommandsComeThroughAndDamageIsFound) {
+  RankCommand command{.kind = CommandKind::kStep, .step = 9};
+  command.batches.resize(2);
+  command.batches[1].tokens = {4, 5, 6};
+  command.batches[1].sequences.push_back({.first_position = 2, .rows = 3, .logit_rows = 1, .blocks = {8, 9}});
+  std::vector<std::byte> bytes;
+  Encode(command, &bytes);
+  const RankCommand back = DecodeCommand(bytes).value();
+  EXPECT_EQ(back.step, 9);
+  ASSERT_EQ(back.batches.size(), 2u);
+  EXPECT_EQ(back.batches[1].tokens, command.batches[1].tokens);
+  EXPECT_EQ(back.batches[1].sequences[0].blocks, (std::vector<int32_t>{8, 9}));
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_FALSE(DecodeCommand(std::span(bytes).first(length)).ok()) << length;
+  }
+}
+
+}  // namespace
+}  // namespace sixfold
