@@ -11,6 +11,7 @@
 
 #include "comm/communicator.h"
 #include "comm/testing/run_ranks.h"
+#include "comm/watch.h"
 
 namespace sixfold {
 namespace {
@@ -125,6 +126,24 @@ TEST(LocalFaults, AnotherOperationIsADivergence) {
   EXPECT_THAT(outcome.first.message(),
               AllOf(HasSubstr("all_reduce 1 of tp group 3 (layer 2, step 7)"),
                     HasSubstr("barrier 1 of tp group 3 (layer 2, step 7)")));
+}
+
+TEST(LocalFaults, AnotherNumberOrGroupIsADivergence) {
+  for (const Operation other :
+       {Operation{CommOp::kAllGather, 3, 6}, Operation{CommOp::kAllGather, 4, 5}}) {
+    const Outcome outcome = RunWorld(2, 60s, [&](Rank& rank) {
+      std::byte mine{}, theirs{};
+      const int peer = 1 - rank.transport.rank();
+      const SendPart send = {peer, std::span(&mine, 1)};
+      const RecvPart recv = {peer, std::span(&theirs, 1)};
+      const Operation operation = peer == 0 ? other : Operation{CommOp::kAllGather, 3, 5};
+      return rank.transport.Exchange(operation, std::span(&send, 1), std::span(&recv, 1));
+    });
+    ExpectOneStory(outcome);
+    EXPECT_THAT(outcome.first.message(),
+                AllOf(HasSubstr(Describe(Operation{CommOp::kAllGather, 3, 5})),
+                      HasSubstr(Describe(other))));
+  }
 }
 
 TEST(LocalFaults, OtherSizesAreADivergence) {
