@@ -138,7 +138,7 @@ stage_forms() {
 
 stage_asan() {
   build_now asan || { one "asan build" 1; return; }
-  run_ctest asan -LE slow
+  run_ctest asan
 }
 
 stage_tsan() {
