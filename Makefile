@@ -2,7 +2,7 @@
 JOBS ?= $(shell nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
 
-.PHONY: run build test model bench format lint clean help
+.PHONY: run build test verify-all model bench format lint clean help
 
 help:            ## list the targets
 	@grep -hE '^[a-z]+: .*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -22,6 +22,10 @@ model:           ## fetch the default model once, verified, into build/models
 test:            ## everything that CI runs
 	@tools/setup.sh build model test
 	@tools/test.sh
+
+verify-all: build model ## layouts of every pair of sizes against one rank, bit for bit: two tiny models and the default one
+	@for m in tests/golden/llama_gqa tests/golden/qwen3 build/models/*.gguf; do \
+	  echo "== $$m"; build/release/sixfold verify $$m --layouts covering || exit 1; done
 
 bench:           ## benchmarks of bench/, JSON on stdout
 	@tools/setup.sh build test

@@ -267,7 +267,10 @@ ordered_json JsonOf(const NamedLayout& named, const Verdict& v) {
                                 {"token", d.token},       {"expected", d.expected},
                                 {"got", d.got}};
   }
-  if (!v.bytes_equal()) json["collectives"] = CollectivesJson(v.stats.counted, v.stats.predicted);
+  if (!v.bytes_equal()) {
+    json["collectives"] =
+        ordered_json::parse(CollectivesJson(v.stats.counted, v.stats.predicted));
+  }
   return json;
 }
 
@@ -317,6 +320,10 @@ Status FollowVerify(const Options& options, const Launch& launch) {
 Status RunVerify(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanWhole(options));
   SF_ASSIGN_OR_RETURN(LayoutList list, LayoutsToVerify(options, planned.layout.shape()));
+  if (planned.options.numerics == Numerics::kFast && planned.config.moe.experts > 0) {
+    return InvalidArgument("--numerics fast: with experts a rounding may change a route, after which no bound holds; "
+                           "verify such a model in reproducible mode");
+  }
   const std::vector<std::string> refused = list.refused;
   const std::vector<NamedLayout> layouts = Runnable(std::move(list), launch);
   if (layouts.empty()) {
