@@ -306,7 +306,7 @@ TEST(WeightStore, OpensEveryGoldenModel) {
 
 // A sanitizer's shadow does not fit under a limit of address space. Without the limit the size of these files shows nothing,
 // and they are slow to read.
-constexpr uint64_t kRecords = kSanitized ? 50'000 : 1'000'000;
+constexpr uint64_t kRecords = FullOr(1'000'000, 10'000);
 
 uint64_t AddressSpaceBytes() {
   uint64_t pages = 0;
