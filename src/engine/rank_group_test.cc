@@ -7,12 +7,17 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
 #include <numeric>
 #include <thread>
 
+#include "base/random.h"
 #include "kernels/ops.h"
 #include "mesh/cluster.h"
 #include "model/shape.h"
+#include "weights/safetensors_writer.h"
 #include "weights/weight_store.h"
 
 namespace sixfold {
@@ -28,8 +33,55 @@ struct Subject {
   ModelShape shape;
 };
 
+// A Llama whose nine query heads share three K/V heads, so that ranks begin in the middle of a group, with biases on the
+// projections and an embedding that holds -0: what the golden models do not have.
+std::filesystem::path MakeUnevenModel() {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "uneven";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json")
+      << R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 72, "intermediate_size": 96,
+             "num_hidden_layers": 3, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 8, "vocab_size": 61,
+             "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
+             "attention_bias": true, "mlp_bias": true, "hidden_act": "silu"})";
+  std::vector<OutputTensor> tensors;
+  std::vector<std::vector<float>> data;
+  data.reserve(64);
+  uint32_t draw = 0;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    int64_t count = 1;
+    for (const int64_t n : shape) count *= n;
+    std::vector<float>& values = data.emplace_back();
+    for (int64_t i = 0; i < count; ++i) {
+      const double u = RandomUniform({.seed = 8, .position = draw++, .purpose = RandomPurpose::kTest});
+      values.push_back(u < 0.1 ? -0.0f : static_cast<float>(u - 0.5));
+    }
+    tensors.push_back({name, DType::kF32, std::move(shape), std::as_bytes(std::span(values))});
+  };
+  add("model.embed_tokens.weight", {61, 72});
+  add("model.norm.weight", {72});
+  add("lm_head.weight", {61, 72});
+  for (int l = 0; l < 3; ++l) {
+    const std::string layer = "model.layers." + std::to_string(l) + ".";
+    add(layer + "input_layernorm.weight", {72});
+    add(layer + "post_attention_layernorm.weight", {72});
+    const auto linear = [&](const std::string& name, int64_t rows, int64_t cols) {
+      add(layer + name + ".weight", {rows, cols});
+      add(layer + name + ".bias", {rows});
+    };
+    linear("self_attn.q_proj", 72, 72);
+    linear("self_attn.k_proj", 24, 72);
+    linear("self_attn.v_proj", 24, 72);
+    linear("self_attn.o_proj", 72, 72);
+    linear("mlp.gate_proj", 96, 72);
+    linear("mlp.up_proj", 96, 72);
+    linear("mlp.down_proj", 72, 96);
+  }
+  SF_CHECK(WriteSafetensors(folder / "model.safetensors", tensors).ok());
+  return folder;
+}
+
 Subject Open(const std::string& model, Numerics numerics = Numerics::kReproducible, ActDType act = ActDType::kBF16) {
-  const std::string path = "tests/golden/" + model;
+  const std::string path = model == "uneven" ? MakeUnevenModel().string() : "tests/golden/" + model;
   Subject s;
   s.store = std::shared_ptr<const WeightStore>(WeightStore::Open(path).value());
   s.config = ConfigFor(*s.store, path).value();
@@ -108,6 +160,16 @@ void ExpectEqualBits(const std::string& name, std::initializer_list<LayoutSpec> 
 
 TEST(RankGroup, GroupedQueriesGiveTheBitsOfOneRank) {
   ExpectEqualBits("llama_gqa", {{"tp2"}, {"tp2", true}, {"pp2"}, {"dp2"}, {"dp3"}, {"tp2,pp2", true, 2}, {"pp2,tp2,dp2", true, 2}});
+}
+
+TEST(RankGroup, UnevenHeadsBiasesAndNegativeZerosGiveTheBitsOfOneRank) {
+  ExpectEqualBits("uneven", {{"tp2"}, {"tp4"}, {"tp5", true}, {"tp9"}, {"tp8,pp2"}, {"pp3,tp2", true}}, ActDType::kF32);
+  ExpectEqualBits("uneven", {{"tp2"}, {"tp7"}});
+}
+
+TEST(RankGroup, ExpertsAndWholeVectorNormsGiveTheBitsOfOneRank) {
+  ExpectEqualBits("olmoe", {{"tp2"}, {"tp4", true}, {"tp2,dp2,pp2", true}});
+  ExpectEqualBits("mixtral", {{"tp2", true}, {"dp2"}});
 }
 
 TEST(RankGroup, TypesOfActivationsGiveTheBitsOfOneRank) {
