@@ -1,0 +1,198 @@
+"""What `sixfold layout` must say, computed a second time from the design's rules with the plainest code there is: every
+message between two ranks is looked at by itself. A model is its config.json, stored as F32, BF16 or F16 (no blocks)."""
+import itertools
+from collections import Counter
+
+FLOAT = 4  # bytes: sums, hidden states and logits travel as fp32
+
+
+def deal(units, parts):
+    """Boundaries of `parts` shares of `units` things; the first shares get what is left over."""
+    sizes = [units // parts + (part < units % parts) for part in range(parts)]
+    return list(itertools.accumulate(sizes, initial=0))
+
+
+def shares(units, parts):
+    bounds = deal(units, parts)
+    return list(zip(bounds, bounds[1:]))
+
+
+class Model:
+    def __init__(self, config):
+        self.hidden, self.vocab = config["hidden_size"], config["vocab_size"]
+        self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+        self.head_dim = config.get("head_dim") or self.hidden // self.heads
+        experts = config.get("num_experts") or config.get("num_local_experts")
+        dense = config.get("mlp_only_layers") or []
+        stride = config.get("decoder_sparse_step") or 1
+        self.sparse = [bool(experts) and layer not in dense and (layer + 1) % stride == 0
+                       for layer in range(config["num_hidden_layers"])]
+        self.top_k = config.get("num_experts_per_tok")
+        self.width = config["intermediate_size"]
+        self.expert_width = config.get("moe_intermediate_size") or self.width
+        self.whole_norm = config["model_type"] == "olmoe"
+        # Ends of the leaves in elements: a leaf a head below 16 heads; about 8 of whole 32s in the FFN.
+        assert self.heads < 16
+        self.head_leaves = [self.head_dim * head for head in range(self.heads + 1)]
+        self.width_leaves, self.expert_leaves = ffn_leaves(self.width), ffn_leaves(self.expert_width)
+
+
+def ffn_leaves(width):
+    blocks = -(-width // 32)
+    leaves = min(8, blocks)
+    return [min(width, blocks * leaf // leaves * 32) for leaf in range(leaves + 1)]
+
+
+def nodes_of(begin, end, leaves):
+    """The largest nodes of the binary tree over `leaves` leaves that lie in [begin, end), from the left. A node is 2**level
+    leaves wide, and narrower where the leaves end."""
+    def visit(first, size):
+        last = min(first + size, leaves)
+        if first >= end or last <= begin:
+            return []
+        if begin <= first and last <= end:
+            return [(first, last)]
+        return visit(first, size // 2) + visit(first + size // 2, size // 2)
+
+    size = 1
+    while size < leaves:
+        size *= 2
+    return visit(0, size)
+
+
+class Layout:
+    """mesh: [(axis, size)], the fastest first; ranks_per_node: a number a node."""
+
+    def __init__(self, model, mesh, ranks_per_node, sequence_parallel=False):
+        self.model, self.mesh = model, mesh
+        self.size = {"tp": 1, "dp": 1, "pp": 1} | dict(mesh)
+        self.world = self.size["tp"] * self.size["dp"] * self.size["pp"]
+        assert sum(ranks_per_node) == self.world
+        self.node = [node for node, count in enumerate(ranks_per_node) for _ in range(count)]
+        self.sp = sequence_parallel and self.size["tp"] > 1
+        self.tp = self.size["tp"]
+
+    def coordinates(self, rank):
+        out = {"tp": 0, "dp": 0, "pp": 0}
+        for axis, size in self.mesh:
+            out[axis] = rank % size
+            rank //= size
+        return out
+
+    def rank_at(self, **wanted):
+        return next(rank for rank in range(self.world) if self.coordinates(rank) == wanted)
+
+    def leaf_share(self, leaves, tp):
+        return shares(len(leaves) - 1, self.tp)[tp]
+
+    def elements(self, leaves, tp):
+        begin, end = self.leaf_share(leaves, tp)
+        return [leaves[begin], leaves[end]]
+
+    def nodes(self, leaves, tp):
+        """Of a member: ranges of elements that it sums up by itself and sends as one partial sum each."""
+        return [[leaves[a], leaves[b]] for a, b in nodes_of(*self.leaf_share(leaves, tp), len(leaves) - 1)]
+
+    def shard(self, rank):
+        m, at = self.model, self.coordinates(rank)
+        heads = [element // m.head_dim for element in self.elements(m.head_leaves, at["tp"])]
+        read = sorted({head * m.kv_heads // m.heads for head in range(*heads)})
+        out = {"rank": rank, "node": self.node[rank], **at,
+               "layers": list(shares(len(m.sparse), self.size["pp"])[at["pp"]]),
+               "heads": heads,
+               "kv_heads": [read[0], read[-1] + 1],
+               "output_nodes": self.nodes(m.head_leaves, at["tp"]),
+               "vocab": list(shares(m.vocab, self.tp)[at["tp"]]),
+               "embedding": at["pp"] == 0,
+               "head": at["pp"] == self.size["pp"] - 1}
+        if not all(m.sparse):
+            out |= {"intermediate": self.elements(m.width_leaves, at["tp"]),
+                    "down_nodes": self.nodes(m.width_leaves, at["tp"])}
+        if any(m.sparse):
+            out["expert_intermediate"] = self.elements(m.expert_leaves, at["tp"])
+        return out
+
+    # Bytes of a step.
+    def step(self, rows, wanted="last"):
+        """{(axis, op, link): [count, bytes]} of a step. rows: of each replica. wanted: the rows of which rank 0 gets logits, the
+        last one of a replica, or all."""
+        self.counts, self.bytes = Counter(), Counter()
+        stages, longest = self.size["pp"], max(rows)
+        batches = 1 if stages == 1 else max(1, min(longest, 2 * stages if longest >= 128 * stages else stages))
+        for dp, of_replica in enumerate(rows):
+            for batch, (begin, end) in enumerate(shares(of_replica, batches)):
+                self._micro_batch(dp, end - begin, wanted == "all", batch == batches - 1)
+        return {key: [self.counts[key], self.bytes[key]] for key in self.counts}
+
+    def _link(self, a, b):
+        return "shm" if self.node[a] == self.node[b] else "ethernet"
+
+    def _collective(self, op, group, elements_between):
+        """One operation of a group: a message between every two members, perhaps of nothing."""
+        if len(group) == 1:
+            return
+        pairs = list(itertools.permutations(range(len(group)), 2))
+        for link in {self._link(group[a], group[b]) for a, b in pairs}:
+            self.counts["tp", op, link] += 1
+        for a, b in pairs:
+            self.bytes["tp", op, self._link(group[a], group[b])] += FLOAT * elements_between(a, b)
+
+    def _reduce(self, group, leaves, rows, vectors=1):
+        """Partial sums of `rows` rows. leaves None: each member has one part. With sequence parallelism each member is left
+        with its rows; otherwise with an equal slice, which it then gives to the others."""
+        parts = [1 if leaves is None else len(self.nodes(leaves, tp)) for tp in range(self.tp)]
+        width = vectors * self.model.hidden
+        if self.sp:
+            bounds = [row * width for row in deal(rows, self.tp)]
+            return self._collective("reduce_scatter", group, lambda a, b: parts[a] * (bounds[b + 1] - bounds[b]))
+        bounds = deal(rows * width, self.tp)
+        self._collective("all_reduce", group,
+                         lambda a, b: parts[a] * (bounds[b + 1] - bounds[b]) + bounds[a + 1] - bounds[a])
+
+    def _gather_rows(self, group, owned):
+        self._collective("all_gather", group, lambda a, b: owned[a] * self.model.hidden)
+
+    def _layer(self, group, layer, rows):
+        m, rows_of = self.model, [end - begin for begin, end in shares(rows, self.tp)]
+        if self.sp:
+            self._gather_rows(group, rows_of)
+        if m.whole_norm:  # squares of each head
+            for kind in ("heads", "kv_heads"):
+                held = [self.shard(rank)[kind] for rank in group]
+                self._collective("all_gather", group, lambda a, b: rows * (held[a][1] - held[a][0]))
+        self._reduce(group, m.head_leaves, rows)
+        if self.sp:
+            self._gather_rows(group, rows_of)
+        if m.sparse[layer]:
+            self._reduce(group, m.expert_leaves, rows, vectors=m.top_k)
+        else:
+            self._reduce(group, m.width_leaves, rows)
+
+    def _send(self, axis, a, b, elements):
+        key = axis, "send", self._link(a, b)
+        self.counts[key] += 1
+        self.bytes[key] += FLOAT * elements
+
+    def _micro_batch(self, dp, rows, all_wanted, is_last):
+        m, stages = self.model, self.size["pp"]
+        rows_of = [end - begin for begin, end in shares(rows, self.tp)]
+        for stage in range(stages):
+            group = [self.rank_at(tp=tp, dp=dp, pp=stage) for tp in range(self.tp)]
+            if stage == 0:
+                self._reduce(group, None, rows)
+            for layer in range(*shares(len(m.sparse), stages)[stage]):
+                self._layer(group, layer, rows)
+            if stage < stages - 1:
+                for tp, rank in enumerate(group):
+                    self._send("pp", rank, self.rank_at(tp=tp, dp=dp, pp=stage + 1),
+                               (rows_of[tp] if self.sp else rows) * m.hidden)
+                continue
+            wanted = rows if all_wanted else 1 if is_last and rows else 0
+            if self.sp:
+                # The last row lies with the last member that has rows.
+                owner = max((tp for tp in range(self.tp) if rows_of[tp]), default=0)
+                self._gather_rows(group, rows_of if all_wanted else [wanted * (tp == owner) for tp in range(self.tp)])
+            for tp, rank in enumerate(group):
+                if rank != 0:
+                    begin, end = shares(m.vocab, self.tp)[tp]
+                    self._send("dp" if dp else "pp" if stage else "tp", rank, 0, wanted * (end - begin))
