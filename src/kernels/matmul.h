@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -46,7 +47,13 @@ struct PackOptions {
   Leaves leaves;
   // Optional: output column n comes from stored row row_order[n].
   std::span<const int32_t> row_order;
+  // Optional: called between parts of some megabytes with the columns [begin, end) that are done,
+  // so that the caller can give back the memory of a mapped source on the way.
+  std::function<void(int64_t begin, int64_t end)> on_rows;
 };
+
+// Size of the stream that PackMatrix makes for n columns; any type that a kernel reads.
+int64_t PackedBytes(DType dtype, ActDType act, int64_t n, const Leaves& leaves);
 
 // kInvalidArgument when the leaves do not fit the source's blocks; kOutOfMemory when the stream
 // does not fit.
@@ -72,6 +79,9 @@ struct Activations {
   // [rows][k_padded / 32]: e + o of each group of values.
   std::vector<float> sums32;
 };
+
+// Memory that Prepare takes for rows of one shape.
+int64_t ActivationsBytes(const Leaves& leaves, ActDType act, int64_t rows, Isa isa);
 
 // One product. Several tasks of one call share a parallel region (q, k, v; gate, up; experts).
 struct MatMulTask {
@@ -102,6 +112,9 @@ class MatMul {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Memory that each thread of a MatMul takes for products of up to `rows` rows over `leaves` leaves.
+int64_t MatMulThreadBytes(int64_t rows, int leaves);
 
 // The oracle: plain loops over DequantizeRow-free codes in the order of numerics.h. Slow; for tests
 // and --isa scalar. out[n] for one prepared row. Call it, as Prepare and Run, on a thread that

@@ -1,6 +1,7 @@
 #include "kernels/ops.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -81,6 +82,22 @@ struct Ops::Impl {
   ThreadPool& pool;
   AttentionRunner attention;
 };
+
+int64_t AttentionBytes(Isa isa, const AttentionNeeds& n) {
+  const int64_t last_chunk = std::max<int64_t>(n.positions - 1, 0) / n.chunk;
+  const AttentionShape shape{.chunk = n.chunk,
+                             .k_dim = n.k_dim,
+                             .v_dim = n.v_dim,
+                             .tree_levels = std::bit_width(static_cast<uint64_t>(last_chunk)) + 1};
+  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+  const int64_t scratch = n.threads * TableOf(isa).attention_scratch(shape) * kFloat;
+  // Tiles of 32 queries, or up to 12 single rows of a sequence; twice, since a list grows by doubling.
+  const int64_t pieces = n.rows * n.heads / kMaxPieceLanes + 12 * std::min(n.rows, n.sequences) * n.kv_heads;
+  // What is cut along the keys is cut into at most 12 nodes a thread.
+  const int64_t nodes = 12 * n.threads;
+  return scratch + 2 * (pieces + nodes) * static_cast<int64_t>(sizeof(AttentionPiece)) +
+         nodes * kMaxPieceLanes * PartialStride(n.v_dim) * kFloat;
+}
 
 Ops::Ops(Isa isa, ThreadPool& pool) : impl_(std::make_unique<Impl>(TableOf(isa), pool)) {}
 Ops::~Ops() = default;

@@ -70,6 +70,16 @@ struct CombineArgs {
   float* out = nullptr;              // [rows, n]
 };
 
+// Memory that Ops::Attention keeps between calls, when no call has more than these.
+struct AttentionNeeds {
+  int threads = 1;
+  int chunk = 256;
+  int heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0;
+  int64_t rows = 0, sequences = 0;  // of a call
+  int64_t positions = 0;            // of a sequence
+};
+int64_t AttentionBytes(Isa isa, const AttentionNeeds& needs);
+
 // Thread rule: one step thread; the work is split over the pool by head and row, never inside a dot product.
 class Ops {
  public:

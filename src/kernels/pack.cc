@@ -191,7 +191,23 @@ Status CheckLeaves(const MatrixView& source, const Leaves& leaves) {
   return OkStatus();
 }
 
+// Source bytes between two calls of PackOptions::on_rows.
+constexpr int64_t kPartBytes = int64_t{8} << 20;
+
+// Of one panel of 16 columns.
+int64_t PanelBytes(PackedFormat format, const Leaves& leaves) {
+  const PackedLayout layout = LayoutOf(format);
+  return LeafBlockCount(leaves) / layout.unit_blocks * layout.unit_bytes();
+}
+
+int64_t PanelCount(int64_t n) { return (n + kPanelColumns - 1) / kPanelColumns; }
+
 }  // namespace
+
+int64_t PackedBytes(DType dtype, ActDType act, int64_t n, const Leaves& leaves) {
+  SF_CHECK(CanDequantize(dtype));
+  return PanelCount(n) * PanelBytes(FormatOf(dtype, act), leaves);
+}
 
 Result<PackedMatrix> PackMatrix(const MatrixView& source, const PackOptions& options,
                                 ThreadPool& pool) {
@@ -210,23 +226,33 @@ Result<PackedMatrix> PackMatrix(const MatrixView& source, const PackOptions& opt
   out.k = source.cols;
   out.leaves = options.leaves;
   out.format = FormatOf(source.dtype, options.act);
-  const PackedLayout layout = LayoutOf(out.format);
-  out.panel_bytes = LeafBlocks(options.leaves).back() / layout.unit_blocks * layout.unit_bytes();
-  const int64_t panels = (n + kPanelColumns - 1) / kPanelColumns;
-  SF_ASSIGN_OR_RETURN(out.stream, Buffer::Allocate(static_cast<size_t>(panels * out.panel_bytes),
-                                                   "packed weights"));
+  out.panel_bytes = PanelBytes(out.format, options.leaves);
+  SF_ASSIGN_OR_RETURN(
+      out.stream,
+      Buffer::Allocate(
+          static_cast<size_t>(PackedBytes(source.dtype, options.act, n, options.leaves)),
+          "packed weights"));
 
   const ColumnPacker packer(source, out.format, options.leaves);
   auto* stream = out.stream.as<uint8_t>();
-  pool.ParallelFor(panels, [&](int64_t begin, int64_t end, int) {
-    for (int64_t column = begin * kPanelColumns; column < std::min(end * kPanelColumns, n);
-         ++column) {
-      const int64_t row =
-          options.row_order.empty() ? column : options.row_order[static_cast<size_t>(column)];
-      packer.Pack(row, static_cast<int>(column % kPanelColumns),
-                  stream + column / kPanelColumns * out.panel_bytes);
-    }
-  });
+  const int64_t panels = PanelCount(n);
+  const int64_t part =
+      options.on_rows
+          ? std::max<int64_t>(pool.size(), kPartBytes / (source.row_stride_bytes * kPanelColumns))
+          : panels;
+  for (int64_t first = 0; first < panels; first += part) {
+    pool.ParallelFor(std::min(part, panels - first), [&](int64_t begin, int64_t end, int) {
+      for (int64_t column = (first + begin) * kPanelColumns;
+           column < std::min((first + end) * kPanelColumns, n); ++column) {
+        const int64_t row =
+            options.row_order.empty() ? column : options.row_order[static_cast<size_t>(column)];
+        packer.Pack(row, static_cast<int>(column % kPanelColumns),
+                    stream + column / kPanelColumns * out.panel_bytes);
+      }
+    });
+    if (options.on_rows)
+      options.on_rows(first * kPanelColumns, std::min((first + part) * kPanelColumns, n));
+  }
   return out;
 }
 

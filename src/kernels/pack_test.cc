@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -26,6 +27,66 @@ TEST(Pack, TakesNoMoreBytesThanStored) {
     const auto w = PackMatrix(m.view, {.act = ActDType::kInt8, .leaves = Leaves::Whole(768)}, pool);
     ASSERT_TRUE(w.ok());
     EXPECT_EQ(w->stream.size(), m.bytes.size()) << NameOf(dtype);
+  }
+}
+
+TEST(Pack, SizeIsKnownBeforePacking) {
+  ThreadPool pool(1);
+  for (DType dtype : kTypes) {
+    for (ActDType act : {ActDType::kF32, ActDType::kBF16, ActDType::kInt8}) {
+      for (int64_t n : {1, 16, 50}) {
+        const RandomMatrix m(dtype, n, 768, 82);
+        const bool plain = InfoOf(dtype).block_elements == 1 && dtype != DType::kF8E4M3;
+        for (const Leaves& leaves : {Leaves::Whole(768), Leaves{{0, 256, 768}},
+                                     plain ? Leaves{{0, 1, 100, 768}} : Leaves::Whole(768)}) {
+          const auto w = PackMatrix(m.view, {.act = act, .leaves = leaves}, pool);
+          ASSERT_TRUE(w.ok());
+          EXPECT_EQ(static_cast<int64_t>(w->stream.size()), PackedBytes(dtype, act, n, leaves))
+              << NameOf(dtype) << " " << NameOf(act) << " " << n;
+        }
+      }
+    }
+  }
+}
+
+// Told part by part, and the same stream as without being told.
+TEST(Pack, SaysWhichColumnsAreDone) {
+  ThreadPool pool(2);
+  constexpr int64_t kRows = 12 * 1024 + 5, kColumns = 512;
+  const RandomMatrix m(DType::kF32, kRows, kColumns, 83);
+  const Leaves leaves = Leaves::Whole(kColumns);
+  int64_t done = 0, calls = 0;
+  const auto told = PackMatrix(m.view,
+                               {.leaves = leaves,
+                                .on_rows =
+                                    [&](int64_t begin, int64_t end) {
+                                      EXPECT_EQ(begin, done);
+                                      done = end;
+                                      ++calls;
+                                    }},
+                               pool);
+  ASSERT_TRUE(told.ok());
+  EXPECT_EQ(done, kRows);
+  EXPECT_GT(calls, 1);
+  const auto plain = PackMatrix(m.view, {.leaves = leaves}, pool);
+  ASSERT_TRUE(plain.ok());
+  ASSERT_EQ(told->stream.size(), plain->stream.size());
+  EXPECT_EQ(std::memcmp(told->stream.data(), plain->stream.data(), plain->stream.size()), 0);
+}
+
+TEST(Prepare, SizeIsKnownBeforePreparing) {
+  ThreadPool pool(1, SetFloatMode);
+  for (Isa isa : {Isa::kScalar, DetectIsa()}) {
+    MatMul matmul(isa, pool);
+    for (ActDType act : {ActDType::kF32, ActDType::kBF16, ActDType::kInt8}) {
+      const Leaves leaves{{0, 18, 72}};
+      const std::vector<float> x(static_cast<size_t>(17 * 72), 1.0f);
+      Activations a;
+      matmul.Prepare(x.data(), 17, 72, leaves, act, {}, &a);
+      const size_t bytes = a.values.size() * 4 + a.bf16.size() * 2 + a.codes.size() +
+                           a.scales.size() * 4 + a.sums32.size() * 4;
+      EXPECT_EQ(static_cast<int64_t>(bytes), ActivationsBytes(leaves, act, 17, isa));
+    }
   }
 }
 

@@ -108,6 +108,18 @@ void PrepareLeaf(const float* x, int64_t length, ActDType act, float* values, fl
 
 }  // namespace
 
+int64_t ActivationsBytes(const Leaves& leaves, ActDType act, int64_t rows, Isa isa) {
+  const int64_t blocks = LeafBlockCount(leaves), padded = blocks * kBlock;
+  int64_t bytes = rows * (padded + blocks) * static_cast<int64_t>(sizeof(float));
+  if (act == ActDType::kInt8) {
+    bytes += rows * (padded + blocks * static_cast<int64_t>(sizeof(float)));
+  }
+  if (isa == Isa::kAmx && act != ActDType::kF32) {
+    bytes += (rows + 15) / 16 * 16 * padded * static_cast<int64_t>(sizeof(uint16_t));
+  }
+  return bytes;
+}
+
 void ShapeActivations(const Leaves& leaves, ActDType act, int64_t rows, bool tiles,
                       Activations* out) {
   out->act = act;

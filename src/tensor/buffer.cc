@@ -30,6 +30,12 @@ std::string MiB(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >>
 
 }  // namespace
 
+size_t Buffer::MappedBytes(size_t bytes) {
+  if (bytes == 0) return 0;
+  const size_t unit = bytes >= kHugePage ? kHugePage : 4096;
+  return (bytes + kSlackBytes + unit - 1) / unit * unit;
+}
+
 Result<Buffer> Buffer::Allocate(size_t bytes, const char* purpose) {
   Buffer b;
   if (bytes == 0) return b;
@@ -40,8 +46,7 @@ Result<Buffer> Buffer::Allocate(size_t bytes, const char* purpose) {
     return OutOfMemory(std::string(purpose) + " needs " + MiB(bytes) + "; this machine has " + MiB(total));
   }
   const bool huge = bytes >= kHugePage;
-  const size_t unit = huge ? kHugePage : 4096;
-  const size_t mapped = (bytes + kSlackBytes + unit - 1) / unit * unit;
+  const size_t mapped = MappedBytes(bytes);
   // Over-map by one unit and trim, so that the start lies on a huge page.
   const size_t reserve = huge ? mapped + kHugePage : mapped;
   void* p = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -20,6 +20,8 @@ class Buffer {
   Buffer() = default;
   // kOutOfMemory when the machine does not give `bytes`; the message names what the memory was for.
   static Result<Buffer> Allocate(size_t bytes, const char* purpose);
+  // What Allocate takes from the machine for `bytes`: whole pages.
+  static size_t MappedBytes(size_t bytes);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();

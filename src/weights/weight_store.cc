@@ -228,6 +228,19 @@ void WeightStore::DropPages(const TensorInfo& tensor) const {
   files_[tensor.file]->DropPages(Bytes(tensor));
 }
 
+void WeightStore::DropPages(std::span<const std::byte> part) const {
+  for (const auto& file : files_) {
+    const auto bytes = file->bytes();
+    if (part.data() >= bytes.data() && part.data() < bytes.data() + bytes.size()) {
+      file->DropPages(part);
+    }
+  }
+}
+
+void WeightStore::DropAllPages() const {
+  for (const auto& file : files_) file->DropPages(file->bytes());
+}
+
 std::span<const std::byte> WeightStore::Bytes(const TensorInfo& tensor) const {
   SF_CHECK_LT(tensor.file, files_.size());
   const auto bytes = files_[tensor.file]->bytes();
@@ -333,6 +346,9 @@ void HashText(XXH3_state_t* state, std::string_view text) {
 
 uint64_t WeightStore::Fingerprint(HashDepth depth) const {
   constexpr size_t kSampleBytes = 4096;
+  constexpr size_t kDropBytes = size_t{16} << 20;       // at most that much stays mapped
+  constexpr size_t kMappedAround = 2 * (size_t{64} << 10);  // by the kernel, at two places
+  size_t mapped = 0;
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
   std::vector<size_t> order(tensors_.size());
@@ -351,6 +367,11 @@ uint64_t WeightStore::Fingerprint(HashDepth depth) const {
     } else {
       HashBytes(&state, bytes.data(), kSampleBytes);
       HashBytes(&state, bytes.data() + bytes.size() - kSampleBytes, kSampleBytes);
+    }
+    mapped += kMappedAround + (depth == HashDepth::kWhole ? bytes.size() : 0);
+    if (mapped >= kDropBytes) {
+      DropAllPages();
+      mapped = 0;
     }
   }
   if (gguf_ != nullptr) {

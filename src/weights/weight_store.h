@@ -69,6 +69,11 @@ class WeightStore {
   std::span<const std::byte> Bytes(const TensorInfo& tensor) const;
   // Lets the kernel take back the memory of the tensor's pages; they are read again when touched. For what has been copied.
   void DropPages(const TensorInfo& tensor) const;
+  // The same for a part of a tensor; bytes of no file are left alone.
+  void DropPages(std::span<const std::byte> part) const;
+  // The same for all files, headers included. A kernel maps the neighbours of a page that is
+  // touched along with it (64 KiB), so that reading many small tensors keeps more than they are.
+  void DropAllPages() const;
   // Bytes of all files together.
   uint64_t file_bytes() const;
 
@@ -88,8 +93,9 @@ class WeightStore {
     return safetensors_metadata_;
   }
 
-  // XXH3 over the tensors in order of name, so that sharding and data order do not change it. The
-  // mapping's pages that it reads are the only cost; nothing is cached.
+  // XXH3 over the tensors in order of name, so that sharding and data order do not change it. Keeps
+  // 16 MiB of the mapping in memory at most (DropAllPages), beside a tensor in work; nothing is
+  // cached.
   uint64_t Fingerprint(HashDepth depth = HashDepth::kSampled) const;
 
  private:
