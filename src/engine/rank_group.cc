@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "comm/local/local_world.h"
 #include "mesh/collectives.h"
+#include "model/stage.h"
 
 namespace sixfold {
 
@@ -19,22 +20,6 @@ namespace {
 constexpr std::chrono::milliseconds kLook{50};        // how often a caller looks whether the ranks have failed
 constexpr std::chrono::milliseconds kStuckGrace{500};  // then waits that long for rank 0 to say so itself
 constexpr std::chrono::seconds kJoinGrace{5};
-
-// Of the rank whose blocks are the largest.
-KvGeometry LargestGeometry(const Layout& layout) {
-  KvGeometry largest;
-  for (int rank = 0; rank < layout.world(); ++rank) {
-    const RankShard shard = layout.Shard(rank);
-    const ModelShape& m = layout.shape();
-    const KvGeometry own{.layers = static_cast<int>(shard.layers.size()),
-                         .kv_heads = static_cast<int>(shard.kv_heads.size()),
-                         .k_dim = m.head_dim,
-                         .v_dim = m.head_dim,
-                         .bf16 = m.kv_element_bytes == 2};
-    if (own.block_bytes() > largest.block_bytes()) largest = own;
-  }
-  return largest;
-}
 
 }  // namespace
 
@@ -154,7 +139,7 @@ Result<std::unique_ptr<RankGroup>> RankGroup::StartThreads(InstanceSpec spec, co
       world, LocalWorldOptions{.timeout = options.timeout, .threads_per_rank = impl->spec.options.threads});
   impl->transport = &impl->local->transport(0);
   impl->ranks_here = world;
-  impl->geometry = LargestGeometry(impl->spec.layout);
+  impl->geometry = LargestKvGeometry(impl->spec.layout);
   std::unique_ptr<RankGroup> group(new RankGroup(impl));
   Launch(impl, [](Impl& i) { i.Lead(); });
   for (int rank = 1; rank < world; ++rank) Launch(impl, [rank](Impl& i) { i.Follow(rank); });
@@ -168,7 +153,7 @@ Result<std::unique_ptr<RankGroup>> RankGroup::StartLeader(InstanceSpec spec, Mpi
   impl->options = options;
   impl->transport = &world.transport();
   impl->ranks_here = world.ranks_on_host();
-  impl->geometry = LargestGeometry(impl->spec.layout);
+  impl->geometry = LargestKvGeometry(impl->spec.layout);
   std::unique_ptr<RankGroup> group(new RankGroup(impl));
   Launch(impl, [](Impl& i) { i.Lead(); });
   SF_RETURN_IF_ERROR(WaitLoaded(*impl));

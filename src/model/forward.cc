@@ -291,6 +291,11 @@ void GroupByExpert(ForwardContext& c) {
   }
   for (int e = moe.experts; e > 0; --e) next[e] = next[e - 1];
   next[0] = 0;
+  s.expert_order.resize(moe.experts);
+  for (int e = 0; e < moe.experts; ++e) s.expert_order[e] = e;
+  const auto count = [&](int32_t e) { return s.expert_begin[e + 1] - s.expert_begin[e]; };
+  std::sort(s.expert_order.begin(), s.expert_order.end(),
+            [&](int32_t a, int32_t b) { return count(a) != count(b) ? count(a) > count(b) : a < b; });
 }
 
 // expert_parts [nodes, slots, hidden]: this rank's parts of down(silu(gate) * up) of every slot, grouped by expert.
@@ -308,26 +313,28 @@ void RunExperts(ForwardContext& c, const LayerWeights& w) {
   s.expert_in.resize(moe.experts);
   s.expert_mid.resize(moe.experts * nodes.size());
   s.tasks.clear();
-  for (int e = 0; e < moe.experts; ++e) {
+  for (int i = 0; i < moe.experts; ++i) {
+    const int32_t e = s.expert_order[i];
     const int64_t begin = s.expert_begin[e], count = s.expert_begin[e + 1] - begin;
-    if (count == 0) continue;
+    if (count == 0) break;
     c.matmul.Prepare(s.normed.data(), count, c.config.hidden, w.experts[e].gate.leaves, c.act,
-                     std::span(s.expert_rows).subspan(begin, count), &s.expert_in[e]);
-    s.tasks.push_back({&s.expert_in[e], &w.experts[e].gate, &s.expert_gate[begin * width.size()], width.size()});
-    s.tasks.push_back({&s.expert_in[e], &w.experts[e].up, &s.expert_up[begin * width.size()], width.size()});
+                     std::span(s.expert_rows).subspan(begin, count), &s.expert_in[i]);
+    s.tasks.push_back({&s.expert_in[i], &w.experts[e].gate, &s.expert_gate[begin * width.size()], width.size()});
+    s.tasks.push_back({&s.expert_in[i], &w.experts[e].up, &s.expert_up[begin * width.size()], width.size()});
   }
   c.matmul.Run(s.tasks);
   c.ops.SiluMul(s.expert_gate.data(), s.expert_up.data(), slots * width.size(), s.expert_gate.data());
   s.tasks.clear();
-  for (int e = 0; e < moe.experts; ++e) {
+  for (int i = 0; i < moe.experts; ++i) {
+    const int32_t e = s.expert_order[i];
     const int64_t begin = s.expert_begin[e], count = s.expert_begin[e + 1] - begin;
-    if (count == 0) continue;
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      Activations& mid = s.expert_mid[e * nodes.size() + i];
-      c.matmul.Prepare(&s.expert_gate[begin * width.size() + nodes[i].begin - width.begin], count, width.size(),
-                       cut.node_leaves[c.own.tp][i], c.act, {}, &mid);
-      s.tasks.push_back({&mid, &w.experts[e].down[i],
-                         &s.expert_parts[(static_cast<int64_t>(i) * slots + begin) * c.config.hidden], c.config.hidden});
+    if (count == 0) break;
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      Activations& mid = s.expert_mid[i * nodes.size() + n];
+      c.matmul.Prepare(&s.expert_gate[begin * width.size() + nodes[n].begin - width.begin], count, width.size(),
+                       cut.node_leaves[c.own.tp][n], c.act, {}, &mid);
+      s.tasks.push_back({&mid, &w.experts[e].down[n],
+                         &s.expert_parts[(static_cast<int64_t>(n) * slots + begin) * c.config.hidden], c.config.hidden});
     }
   }
   c.matmul.Run(s.tasks);

@@ -147,11 +147,11 @@ Status CheckInventory(const WeightStore& store, const ModelConfig& config, const
   return OkStatus();
 }
 
-// Reads and packs one rank's share of a model.
+// Reads and packs one rank's share of a model; without a pool it only adds up what that would take.
 class Packer {
  public:
   Packer(const WeightStore& store, const ModelConfig& c, const ModelOptions& options, const Layout& layout, int rank,
-         ThreadPool& pool)
+         ThreadPool* pool)
       : store_(store), c_(c), o_(options), n_(NamesFor(store, c)), layout_(layout), own_(layout.Shard(rank)), pool_(pool) {
     if (!c.permuted_qk) return;
     for (int32_t n = 0; n < c.heads * c.head_dim; ++n) {
@@ -165,8 +165,7 @@ class Packer {
   Result<ModelWeights> Run() {
     ModelWeights w;
     if (own_.first_stage) {
-      SF_ASSIGN_OR_RETURN(const TensorInfo* embedding, store_.Require(n_.embedding + n_.weight));
-      SF_ASSIGN_OR_RETURN(w.embedding, store_.Matrix(*embedding));
+      SF_ASSIGN_OR_RETURN(w.embedding, EmbeddingOf(store_, c_));
     }
     if (own_.last_stage) {
       SF_ASSIGN_OR_RETURN(w.final_norm, Vector(n_.final_norm + n_.weight));
@@ -178,20 +177,32 @@ class Packer {
       SF_RETURN_IF_ERROR(Layer(static_cast<int>(own_.layers.begin + static_cast<int64_t>(i)), &w.layers[i]));
       if (o_.on_progress) o_.on_progress(static_cast<double>(i + 1) / static_cast<double>(w.layers.size()));
     }
-    w.packed_bytes = packed_bytes_;
+    w.packed_bytes = bytes_.packed;
     return w;
   }
 
+  const ShardBytes& bytes() const { return bytes_; }
+
  private:
   Result<std::vector<float>> Vector(const std::string& name) {
+    SF_ASSIGN_OR_RETURN(std::vector<float> all, ReadVector(name));
+    Count(all);
+    return all;
+  }
+
+  Result<std::vector<float>> ReadVector(const std::string& name) {
     SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(name));
+    if (pool_ == nullptr) return std::vector<float>(TensorRows(*t) * TensorCols(*t));
     return ReadAll(store_, *t);
   }
 
+  void Count(const std::vector<float>& v) { bytes_.vectors += static_cast<int64_t>(v.size() * sizeof(float)); }
+
   // Elements [share) of a vector, rearranged by `order` (which counts from the share's start).
   Result<std::vector<float>> VectorShare(const std::string& name, Share share, std::span<const int32_t> order = {}) {
-    SF_ASSIGN_OR_RETURN(const std::vector<float> stored, Vector(name));
+    SF_ASSIGN_OR_RETURN(const std::vector<float> stored, ReadVector(name));
     std::vector<float> out(stored.begin() + share.begin, stored.begin() + share.end);
+    Count(out);
     for (size_t i = 0; i < order.size(); ++i) out[i] = stored[share.begin + order[i]];
     return out;
   }
@@ -209,9 +220,19 @@ class Packer {
   }
   Share Elements(Share heads) const { return {heads.begin * c_.head_dim, heads.end * c_.head_dim}; }
 
-  Status PackView(const MatrixView& view, const PackOptions& options, PackedMatrix* out) {
-    SF_ASSIGN_OR_RETURN(*out, PackMatrix(view, options, pool_));
-    packed_bytes_ += static_cast<int64_t>(out->stream.size());
+  Status PackView(const MatrixView& view, PackOptions options, PackedMatrix* out) {
+    const int64_t n = options.row_order.empty() ? view.rows : static_cast<int64_t>(options.row_order.size());
+    const int64_t packed = PackedBytes(view.dtype, options.act, n, options.leaves);
+    bytes_.packed += packed;
+    bytes_.mapped += static_cast<int64_t>(Buffer::MappedBytes(static_cast<size_t>(packed)));
+    if (pool_ == nullptr) return OkStatus();
+    // What has been copied is given back on the way: a matrix may be large beside what else the rank holds.
+    options.on_rows = [&](int64_t begin, int64_t end) {
+      store_.DropPages({view.data + begin * view.row_stride_bytes,
+                        static_cast<size_t>((end - begin) * view.row_stride_bytes)});
+    };
+    SF_ASSIGN_OR_RETURN(*out, PackMatrix(view, options, *pool_));
+    SF_CHECK_EQ(static_cast<int64_t>(out->stream.size()), packed);
     return OkStatus();
   }
 
@@ -232,7 +253,7 @@ class Packer {
     SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(name));
     SF_ASSIGN_OR_RETURN(const MatrixView view, store_.Matrix(*t));
     SF_RETURN_IF_ERROR(PackRows(view, share, options, out));
-    store_.DropPages(*t);
+    Drop(*t);
     return OkStatus();
   }
 
@@ -250,8 +271,12 @@ class Packer {
     SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(name));
     SF_ASSIGN_OR_RETURN(const MatrixView view, store_.Matrix(*t));
     SF_RETURN_IF_ERROR(PackCut(view, cut, out));
-    store_.DropPages(*t);
+    Drop(*t);
     return OkStatus();
+  }
+
+  void Drop(const TensorInfo& tensor) {
+    if (pool_ != nullptr) store_.DropPages(tensor);
   }
 
   // Matrix of expert e: a slice of a stacked tensor, or a tensor of its own.
@@ -310,7 +335,7 @@ class Packer {
     for (const std::string& pattern : {n_.expert_gate, n_.expert_up, n_.expert_down}) {
       for (int e = 0; e < (n_.stacked_experts ? 1 : c_.moe.experts); ++e) {
         SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(Fill(pattern, l, e) + n_.weight));
-        store_.DropPages(*t);
+        Drop(*t);
       }
     }
     return OkStatus();
@@ -329,9 +354,9 @@ class Packer {
   const TensorNames n_;
   const Layout& layout_;
   const RankShard own_;
-  ThreadPool& pool_;
+  ThreadPool* pool_;
   std::vector<int32_t> row_order_;   // for the longest of q and k; empty when rows stand in order
-  int64_t packed_bytes_ = 0;
+  ShardBytes bytes_;
 };
 
 int BlockOf(DType dtype) { return dtype == DType::kF8E4M3 ? 32 : InfoOf(dtype).block_elements; }
@@ -388,7 +413,22 @@ Result<ModelShape> ShapeOf(const WeightStore& store, const ModelConfig& c, const
 Result<ModelWeights> LoadWeights(const WeightStore& store, const ModelConfig& config, const ModelOptions& options,
                                  const Layout& layout, int rank, ThreadPool& pool) {
   SF_RETURN_IF_ERROR(CheckTensors(store, config));
-  return Packer(store, config, options, layout, rank, pool).Run();
+  return Packer(store, config, options, layout, rank, &pool).Run();
+}
+
+Result<MatrixView> EmbeddingOf(const WeightStore& store, const ModelConfig& config) {
+  const TensorNames names = NamesFor(store, config);
+  SF_ASSIGN_OR_RETURN(const TensorInfo* embedding, store.Require(names.embedding + names.weight));
+  return store.Matrix(*embedding);
+}
+
+Result<ShardBytes> MeasureShard(const WeightStore& store, const ModelConfig& config, const ModelOptions& options,
+                                const Layout& layout, int rank) {
+  ModelOptions quiet = options;
+  quiet.on_progress = {};
+  Packer packer(store, config, quiet, layout, rank, nullptr);
+  SF_RETURN_IF_ERROR(packer.Run().status());
+  return packer.bytes();
 }
 
 }  // namespace sixfold

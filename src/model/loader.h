@@ -48,6 +48,22 @@ struct ModelWeights {
 Result<ModelWeights> LoadWeights(const WeightStore& store, const ModelConfig& config, const ModelOptions& options,
                                  const Layout& layout, int rank, ThreadPool& pool);
 
+// What a rank's share of the weights takes, in bytes.
+struct ShardBytes {
+  int64_t packed = 0;   // ModelWeights::packed_bytes
+  int64_t mapped = 0;   // the same in whole pages, as it is held
+  int64_t vectors = 0;  // norms and biases
+
+  int64_t total() const { return mapped + vectors; }
+};
+
+// The same walk as LoadWeights over headers alone: no tensor is read. The tensors have been checked (CheckTensors).
+Result<ShardBytes> MeasureShard(const WeightStore& store, const ModelConfig& config, const ModelOptions& options,
+                                const Layout& layout, int rank);
+
+// [vocab, hidden], where it lies in the store.
+Result<MatrixView> EmbeddingOf(const WeightStore& store, const ModelConfig& config);
+
 // The check alone, for commands that compute nothing.
 Status CheckTensors(const WeightStore& store, const ModelConfig& config);
 

@@ -19,6 +19,11 @@ int MicroBatchCount(int64_t rows, int pp) {
   return static_cast<int>(std::clamp<int64_t>(rows, 1, wanted));
 }
 
+std::vector<int64_t> WorstSteps(int64_t rows_max, int pp) {
+  // Below that bound a step has half the micro-batches.
+  return {rows_max, std::min(rows_max, kRowsForTwo * pp - 1)};
+}
+
 std::vector<StepBatch> SplitBatch(const StepBatch& batch, int count) {
   std::vector<StepBatch> parts(count);
   const auto rows = static_cast<int64_t>(batch.tokens.size());

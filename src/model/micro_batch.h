@@ -14,6 +14,10 @@ namespace sixfold {
 // there is enough work in each (fewer bubbles); never more than rows, at least one.
 int MicroBatchCount(int64_t rows, int pp);
 
+// Of the steps of up to rows_max rows, those that can need most memory: the largest, and the one whose micro-batches are
+// the largest.
+std::vector<int64_t> WorstSteps(int64_t rows_max, int pp);
+
 // Contiguous shares of the rows in order, each at most one row larger than the others. A prompt may be cut: its later rows
 // then find the K/V of the earlier ones, since a stage takes micro-batches in order.
 std::vector<StepBatch> SplitBatch(const StepBatch& batch, int count);

@@ -93,6 +93,7 @@ Result<std::unique_ptr<Model>> Model::LoadShard(std::shared_ptr<const WeightStor
   m.inverse_frequencies = InverseFrequencies(m.config.rope, m.config.head_dim);
   m.rotation_magnitude = RotationMagnitude(m.config.rope);
   m.fingerprint = ModelFingerprint(*m.store, m.options);
+  m.store->DropAllPages();  // what is left: norms, edges of tensors
   return model;
 }
 

@@ -68,4 +68,13 @@ KvGeometry KvGeometryOf(const Layout& layout, const RankShard& shard) {
           .bf16 = m.kv_element_bytes == 2};
 }
 
+KvGeometry LargestKvGeometry(const Layout& layout) {
+  KvGeometry largest;
+  for (int rank = 0; rank < layout.world(); ++rank) {
+    const KvGeometry own = KvGeometryOf(layout, layout.Shard(rank));
+    if (own.block_bytes() > largest.block_bytes()) largest = own;
+  }
+  return largest;
+}
+
 }  // namespace sixfold

@@ -21,5 +21,7 @@ Status RunMicroBatches(ForwardContext& context, std::span<const StepBatch> micro
 
 // K/V of one block on a rank: its layers, and the K/V heads that its query heads read.
 KvGeometry KvGeometryOf(const Layout& layout, const RankShard& shard);
+// Of the rank whose blocks are the largest.
+KvGeometry LargestKvGeometry(const Layout& layout);
 
 }  // namespace sixfold

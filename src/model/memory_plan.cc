@@ -1,0 +1,250 @@
+#include "model/memory_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "kernels/matmul.h"
+#include "kernels/ops.h"
+#include "model/loader.h"
+#include "model/micro_batch.h"
+#include "model/stage.h"
+
+namespace sixfold {
+
+namespace {
+
+constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+constexpr int64_t kMappedAround = int64_t{64}
+                                  << 10;  // by the kernel, when one page of a file is touched
+constexpr int64_t kPeerBytes = int64_t{64} << 10;  // eager messages of one peer
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Largest micro-batch of any step, and how many a step has at most.
+struct MicroBatches {
+  int64_t count = 1, rows = 0;
+};
+
+MicroBatches Largest(const MemoryWork& work, int pp) {
+  MicroBatches largest;
+  for (const int64_t rows : work.step_rows) {
+    const int count = MicroBatchCount(rows, pp);
+    largest.count = std::max<int64_t>(largest.count, count);
+    largest.rows = std::max(largest.rows, CeilDiv(rows, count));
+  }
+  return largest;
+}
+
+// The figures of one rank; sizes as in forward.h, stage.h, communicator.h and rank_runner.h.
+class RankPlan {
+ public:
+  RankPlan(const ModelConfig& c, const ModelOptions& o, const Layout& layout,
+           const MemoryWork& work, int rank)
+      : c_(c),
+        o_(o),
+        layout_(layout),
+        work_(work),
+        own_(layout.Shard(rank)),
+        micro_(Largest(work, layout.pp())) {
+    const bool busy = own_.dp < work.busy_replicas;
+    rows_ = busy ? micro_.rows : 0;
+    own_rows_ = layout.sequence_parallel() ? CeilDiv(rows_, layout.tp()) : rows_;
+    step_rows_ = *std::max_element(work.step_rows.begin(), work.step_rows.end());
+    for (int64_t l = own_.layers.begin; l < own_.layers.end; ++l)
+      (c.layers[l].sparse ? sparse_ : dense_) = true;
+  }
+
+  int64_t Embedding(const MatrixView& view) const {
+    if (!own_.first_stage) return 0;
+    const int64_t whole = own_.vocab.size() * view.row_stride_bytes + 2 * kMappedAround;
+    if (work_.embedded_tokens_max < 0) return whole;
+    const int64_t tokens = std::min(work_.embedded_tokens_max, own_.vocab.size());
+    return std::min(whole, tokens * (view.row_stride_bytes + kMappedAround));
+  }
+
+  int64_t Kv() const { return KvGeometryOf(layout_, own_).block_bytes() * work_.kv_blocks; }
+
+  int64_t ActivationBytes() const {
+    const int64_t hidden = c_.hidden, dim = c_.head_dim;
+    const int64_t q = own_.heads.size() * dim, kv = own_.kv_heads.size() * dim;
+    int64_t floats = own_rows_ * hidden * 2                      // x, out
+                     + rows_ * hidden * (1 + CutNodes())         // normed, partials
+                     + rows_ * (2 * q + 2 * kv + dim);           // q, attention, k, v, cos and sin
+    if (dense_) floats += 2 * rows_ * own_.intermediate.size();  // gate, up
+    if (c_.qk_norm == QkNorm::kWholeVector) floats += rows_ * (c_.heads + GroupHeads());
+    if (!own_.last_stage)
+      floats += micro_.count * own_rows_ * hidden;  // residual streams under way
+    const int64_t numbers =
+        rows_ * 40 + std::min(work_.sequences_max, rows_) * 2 * int64_t{sizeof(AttentionSequence)};
+    return floats * kFloat + numbers + PreparedBytes() + ExpertBytes() + ScratchBytes();
+  }
+
+  int64_t LogitBytes() const {
+    const bool leader = own_.rank == 0;
+    const int64_t wanted = std::min(rows_, work_.wanted_rows_max), vocab = c_.vocab;
+    const int64_t step_wanted = std::min(step_rows_, work_.wanted_rows_max);
+    int64_t floats = 0;
+    if (own_.last_stage) {
+      floats += wanted * own_.vocab.size();
+      // Kept for the step on the leader, under way on the others.
+      floats +=
+          leader ? step_wanted * own_.vocab.size() : micro_.count * wanted * own_.vocab.size();
+    }
+    if (leader && layout_.world() > 1) {
+      floats += step_wanted * work_.busy_replicas * vocab;
+      const bool from_others = layout_.tp() * layout_.pp() * work_.busy_replicas > 1;
+      if (from_others) floats += wanted * CeilDiv(vocab, layout_.tp());
+    }
+    if (leader && work_.sampling == MemoryWork::Sampling::kYes) floats += 5 * vocab;
+    return floats * kFloat;
+  }
+
+  int64_t CommBytes() const {
+    if (layout_.world() == 1) return 0;
+    // A step's tokens and block numbers, as sent, read, and cut into micro-batches.
+    const int64_t sequences = std::min(work_.sequences_max, step_rows_);
+    const int64_t blocks =
+        std::min<int64_t>(sequences * BlocksFor(work_.positions_max), work_.kv_blocks);
+    const int64_t command = step_rows_ * 8 + sequences * 64 + blocks * 4;
+    int64_t bytes = work_.busy_replicas * command * (3 + micro_.count);
+    bytes += layout_.world() * kPeerBytes;
+    if (layout_.tp() == 1) return bytes;
+    // Slices of all nodes of a cut, as an all-reduce or a reduce-scatter keeps them.
+    const int64_t row = c_.hidden * kFloat, slice = CeilDiv(rows_ * row, layout_.tp());
+    int64_t parts = layout_.tp() * slice;  // embedding
+    parts = std::max(parts, layout_.output_cut().tree.total_nodes() * slice);
+    if (dense_) parts = std::max(parts, layout_.down_cut().tree.total_nodes() * slice);
+    if (sparse_)
+      parts = std::max(parts, layout_.expert_down_cut().tree.total_nodes() * slice * c_.moe.top_k);
+    return bytes + parts;
+  }
+
+ private:
+  static int64_t NodesOf(const KCut& cut, int tp) {
+    return static_cast<int64_t>(cut.node_k[tp].size());
+  }
+
+  // Parts of one row in `partials`.
+  int64_t CutNodes() const {
+    int64_t nodes = std::max<int64_t>(1, NodesOf(layout_.output_cut(), own_.tp));
+    if (dense_) nodes = std::max(nodes, NodesOf(layout_.down_cut(), own_.tp));
+    if (sparse_ && layout_.sequence_parallel()) {
+      nodes = std::max(nodes, NodesOf(layout_.expert_down_cut(), own_.tp) * c_.moe.top_k);
+    }
+    return nodes;
+  }
+
+  // Query heads of all members of the group; a head that several hold comes several times.
+  int64_t GroupHeads() const {
+    int64_t heads = 0, kv_heads = 0;
+    for (int t = 0; t < layout_.tp(); ++t) {
+      const RankShard shard = layout_.Shard(layout_.RankAt(t, 0, 0));
+      heads += shard.heads.size();
+      kv_heads += shard.kv_heads.size();
+    }
+    return std::max(heads, kv_heads);
+  }
+
+  int64_t Prepared(const Leaves& leaves, int64_t rows) const {
+    return ActivationsBytes(leaves, o_.act, rows, o_.isa);
+  }
+
+  int64_t PreparedBytes() const {
+    int64_t bytes = Prepared(Leaves::Whole(c_.hidden), rows_);
+    std::vector<int64_t> nodes;  // the largest of each
+    const auto add = [&](const KCut& cut) {
+      const std::vector<Leaves>& leaves = cut.node_leaves[own_.tp];
+      nodes.resize(std::max(nodes.size(), leaves.size()));
+      for (size_t i = 0; i < leaves.size(); ++i)
+        nodes[i] = std::max(nodes[i], Prepared(leaves[i], rows_));
+    };
+    add(layout_.output_cut());
+    if (dense_) add(layout_.down_cut());
+    for (const int64_t node : nodes) bytes += node;
+    return bytes;
+  }
+
+  int64_t ExpertBytes() const {
+    if (!sparse_) return 0;
+    const KCut& cut = layout_.expert_down_cut();
+    const int64_t slots = rows_ * c_.moe.top_k, width = own_.expert_intermediate.size();
+    int64_t bytes =
+        (rows_ * c_.moe.experts + 2 * slots * width) * kFloat + slots * 24 + c_.moe.experts * 8;
+    bytes += (NodesOf(cut, own_.tp) * slots + own_rows_ * c_.moe.top_k) * c_.hidden *
+             kFloat;  // expert_parts, expert_out
+    // The expert with the i-th most rows has at most slots / i of them.
+    for (int e = 0; e < c_.moe.experts; ++e) {
+      const int64_t rows = std::min(rows_, slots / (e + 1));
+      bytes += Prepared(Leaves::Whole(c_.hidden), rows);
+      for (const Leaves& leaves : cut.node_leaves[own_.tp]) bytes += Prepared(leaves, rows);
+    }
+    return bytes;
+  }
+
+  int64_t ScratchBytes() const {
+    if (rows_ == 0) return 0;
+    int leaves = 1;
+    const auto add = [&](const KCut& cut) {
+      for (const Leaves& node : cut.node_leaves[own_.tp]) leaves = std::max(leaves, node.count());
+    };
+    add(layout_.output_cut());
+    if (dense_) add(layout_.down_cut());
+    if (sparse_) add(layout_.expert_down_cut());
+    const int64_t attention =
+        AttentionBytes(o_.isa, {.threads = o_.threads,
+                                .chunk = o_.attention_chunk,
+                                .heads = static_cast<int>(own_.heads.size()),
+                                .kv_heads = static_cast<int>(own_.kv_heads.size()),
+                                .k_dim = c_.head_dim,
+                                .v_dim = c_.head_dim,
+                                .rows = rows_,
+                                .sequences = work_.sequences_max,
+                                .positions = work_.positions_max});
+    return o_.threads * MatMulThreadBytes(rows_, leaves) + attention;
+  }
+
+  const ModelConfig& c_;
+  const ModelOptions& o_;
+  const Layout& layout_;
+  const MemoryWork& work_;
+  const RankShard own_;
+  const MicroBatches micro_;
+  int64_t rows_ = 0;       // of the largest micro-batch
+  int64_t own_rows_ = 0;   // those of them that this rank keeps under sequence parallelism
+  int64_t step_rows_ = 0;  // of the largest step of a replica
+  bool dense_ = false, sparse_ = false;
+};
+
+}  // namespace
+
+Result<std::vector<RankMemory>> PlanMemory(const WeightStore& store, const ModelConfig& config,
+                                           const ModelOptions& options, const Layout& layout,
+                                           const MemoryWork& work) {
+  SF_CHECK(!work.step_rows.empty());
+  SF_ASSIGN_OR_RETURN(const MatrixView embedding, EmbeddingOf(store, config));
+  std::map<std::pair<int, int>, int64_t> shards;  // by tp, pp: replicas hold the same
+  std::vector<RankMemory> ranks;
+  for (int rank = 0; rank < layout.world(); ++rank) {
+    const RankShard own = layout.Shard(rank);
+    const auto [shard, is_new] = shards.try_emplace({own.tp, own.pp}, 0);
+    if (is_new) {
+      SF_ASSIGN_OR_RETURN(const ShardBytes bytes,
+                          MeasureShard(store, config, options, layout, rank));
+      shard->second = bytes.total();
+    }
+    const RankPlan plan(config, options, layout, work, rank);
+    ranks.push_back({.rank = rank,
+                     .node = layout.cluster().NodeOf(rank),
+                     .shard = shard->second,
+                     .embedding = plan.Embedding(embedding),
+                     .kv = plan.Kv(),
+                     .activations = plan.ActivationBytes(),
+                     .logits = plan.LogitBytes(),
+                     .comm = plan.CommBytes(),
+                     .tokenizer = rank == 0 ? work.tokenizer_bytes : 0});
+  }
+  return ranks;
+}
+
+}  // namespace sixfold
