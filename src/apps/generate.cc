@@ -18,8 +18,6 @@ namespace {
 using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kMaxTokensAuto = 128;
-
 struct Choice {
   AnswerText answer;
   FinishReason finish = FinishReason::kAborted;
@@ -111,7 +109,7 @@ Status RunGenerate(const Options& options, const Launch& launch) {
     return InvalidArgument("--stop needs a tokenizer, and the model has none");
   SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, launch, tokenizer.get()));
   SF_ASSIGN_OR_RETURN(SamplingParams sampling,
-                      SamplingFrom(options, loaded.generation, kMaxTokensAuto));
+                      SamplingFrom(options, loaded.generation, kGenerateMaxTokensAuto));
   const int64_t vocab = loaded.config.vocab;
   SF_RETURN_IF_ERROR(ValidateSampling(sampling, vocab));
   SF_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, PromptTokens(options, tokenizer.get(), vocab));

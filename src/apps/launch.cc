@@ -5,14 +5,17 @@
 #include <chrono>
 
 #include "apps/option_sources.h"
+#include "engine/memory.h"
 
 namespace sixfold::apps {
 
 Result<Launch> JoinLaunch(const Options& options) {
   Launch launch;
   const bool laid_out = (LaidOutCommands() >> static_cast<int>(options.command()) & 1) != 0;
-  if (!laid_out || options.command() == CommandId::kLayout || !LaunchedByMpi()) return launch;
-  if (options.command() != CommandId::kVerify && options.Flag("dry-run")) return launch;
+  if (!laid_out || options.command() == CommandId::kLayout) return launch;
+  // All processes must have come before any joins.
+  launch.available_bytes = AvailableMemoryBytes();
+  if (!LaunchedByMpi()) return launch;
   const double seconds = options.MaybeReal("comm-timeout").value_or(30);
   SF_ASSIGN_OR_RETURN(
       launch.mpi,

@@ -1,6 +1,7 @@
 // How this process was started: alone, or as one of many by mpirun or srun.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "apps/options.h"
@@ -12,6 +13,8 @@ namespace sixfold::apps {
 
 struct Launch {
   std::unique_ptr<MpiWorld> mpi;  // null: ranks are threads of this process
+  // Of this machine, read before any process of the launch could load a thing; 0: not known.
+  int64_t available_bytes = 0;
 
   bool follower() const { return mpi != nullptr && mpi->rank() > 0; }
   // Ranks of a world that share this machine's memory and cores.

@@ -64,7 +64,9 @@ RankGroupOptions GroupOptionsFrom(const Options& options) {
   return out;
 }
 
-ordered_json CollectivesJson(const Ledger& counted, const Ledger& predicted) {
+namespace {
+
+ordered_json CollectiveRows(const Ledger& counted, const Ledger& predicted) {
   std::set<LedgerKey> keys;
   for (const auto& [key, entry] : counted) keys.insert(key);
   for (const auto& [key, entry] : predicted) keys.insert(key);
@@ -83,6 +85,12 @@ ordered_json CollectivesJson(const Ledger& counted, const Ledger& predicted) {
                     {"predicted_bytes", at(predicted, key).bytes}});
   }
   return rows;
+}
+
+}  // namespace
+
+std::string CollectivesJson(const Ledger& counted, const Ledger& predicted) {
+  return CollectiveRows(counted, predicted).dump();
 }
 
 Status WriteStats(const Options& options, const Layout& layout, RankGroup* group) {
@@ -113,7 +121,7 @@ Status WriteStats(const Options& options, const Layout& layout, RankGroup* group
       {"layout", layout.ToString()},
       {"steps", stats.steps},
       {"ranks", std::move(ranks)},
-      {"collectives", CollectivesJson(stats.counted, stats.predicted)},
+      {"collectives", CollectiveRows(stats.counted, stats.predicted)},
       {"control", {{"messages", control.messages}, {"bytes", control.bytes}}}};
   return WriteTextFile(options.Text("stats"), json.dump(1) + "\n");
 }

@@ -1,7 +1,6 @@
 // From the options of the group "Layout" to what the layout library takes, and its figures as JSON.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "apps/options.h"
@@ -19,8 +18,8 @@ Result<sixfold::LayoutOptions> LayoutOptionsFrom(const Options& options);
 // --comm-timeout, and a prediction if --stats will ask for it.
 RankGroupOptions GroupOptionsFrom(const Options& options);
 
-// Rows {axis, op, link, count, counted_bytes, predicted_bytes} of both ledgers.
-nlohmann::ordered_json CollectivesJson(const Ledger& counted, const Ledger& predicted);
+// A JSON array of rows {axis, op, link, count, counted_bytes, predicted_bytes} of both ledgers.
+std::string CollectivesJson(const Ledger& counted, const Ledger& predicted);
 
 // Writes --stats, if it is given. group: null for one rank.
 Status WriteStats(const Options& options, const Layout& layout, RankGroup* group);

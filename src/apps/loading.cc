@@ -11,8 +11,8 @@
 
 #include "apps/layout_options.h"
 #include "apps/machine.h"
+#include "apps/memory_table.h"
 #include "apps/output.h"
-#include "engine/memory.h"
 #include "model/loader.h"
 #include "model/shape.h"
 #include "text/tokenizer.h"
@@ -195,13 +195,7 @@ Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
                               const std::function<void()>& while_loading) {
   const auto start = std::chrono::steady_clock::now();
   SF_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(options, launch, tokenizer));
-  const int64_t available = AvailableMemoryBytes();
-  const uint64_t needed = planned.store->file_bytes();
-  if (launch.mpi == nullptr && available > 0 && needed > static_cast<uint64_t>(available)) {
-    return OutOfMemory(fmt::format("{}: the weights take {}, and {} of memory are free",
-                                   planned.path, BytesText(static_cast<double>(needed)),
-                                   BytesText(static_cast<double>(available))));
-  }
+  SF_RETURN_IF_ERROR(CheckMemory(options, planned, launch));
   LoadedModel loaded{.path = planned.path,
                      .name = planned.name,
                      .config = planned.config,
@@ -223,7 +217,8 @@ Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     const int world = planned.layout.world();
     Remark(fmt::format("{}: {}, {}, {}{}, loaded in {:.1f} s", loaded.name, loaded.config.family,
-                       BytesText(static_cast<double>(needed)), DtypeSummary(planned.options),
+                       BytesText(static_cast<double>(planned.store->file_bytes())),
+                       DtypeSummary(planned.options),
                        world > 1 ? fmt::format(" each, {} ranks ({})", world,
                                                planned.layout.ToString())
                                  : "",
@@ -234,6 +229,9 @@ Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
 
 Status RunFollower(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanModel(options, launch, nullptr));
+  // The leader speaks for its own machine.
+  if (launch.mpi->rank() >= launch.mpi->ranks_on_host())
+    SF_RETURN_IF_ERROR(CheckMemory(options, planned, launch));
   return RunRank(SpecOf(planned), *launch.mpi);
 }
 

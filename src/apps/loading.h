@@ -65,8 +65,8 @@ struct LoadedModel {
 };
 
 // Opens, checks the memory, loads; progress and one line of summary on stderr unless --quiet.
-// kOutOfMemory when the weights do not fit into what is free: better said now than by the kernel's
-// killer later. tokenizer: the one in use, null for none; its end-of-sequence tokens join those of
+// kOutOfMemory when the ranks of this machine do not fit into what is free (memory_table.h): better
+// said now than by the kernel's killer later. tokenizer: the one in use, null for none; its end-of-sequence tokens join those of
 // the config. while_loading: called now and then in the caller's thread; may be empty.
 Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
                               const Tokenizer* tokenizer,

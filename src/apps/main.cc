@@ -16,6 +16,7 @@
 
 #include "apps/commands.h"
 #include "apps/loading.h"
+#include "apps/memory_table.h"
 #include "apps/nearest.h"
 #include "apps/output.h"
 
@@ -24,6 +25,8 @@ namespace {
 
 constexpr int kExitError = 1, kExitUsage = 2, kExitFile = 3, kExitMemory = 4;
 constexpr size_t kConfigBytesMax = 1 << 20;
+// How long the others leave the leader to tell of a failure; MpiWorld::Kill leaves it some more to answer clients.
+constexpr std::chrono::seconds kLeaderSpeaks{3};
 
 int ExitCode(const Status& status) {
   switch (status.code()) {
@@ -77,7 +80,20 @@ std::vector<std::string> Environment() {
   return entries;
 }
 
+// The plan of a command that could run, instead of the run.
+bool IsDryRun(const Options& options) {
+  switch (options.command()) {
+    case CommandId::kRun:
+    case CommandId::kServe:
+    case CommandId::kGenerate:
+    case CommandId::kLogits:
+    case CommandId::kPerplexity: return options.Flag("dry-run");
+    default: return false;
+  }
+}
+
 Status Run(const Options& options, const Launch& launch) {
+  if (IsDryRun(options)) return RunDryRun(options, launch);
   switch (options.command()) {
     case CommandId::kRun: return RunChat(options, launch);
     case CommandId::kServe: return RunServe(options, launch);
@@ -108,16 +124,29 @@ int Lead(const std::string& where, const Options& options, const Launch& launch)
   return Fail(where, ended);
 }
 
-// A rank above 0. The leader reports what goes wrong, as long as it can; a time-out is told by whoever saw it.
+// What a rank above 0 knows better than the leader: whoever saw a time-out or a divergence tells it.
+bool IsOwnDiscovery(const Status& status) {
+  return status.code() == StatusCode::kDeadline || status.code() == StatusCode::kInternal;
+}
+
+// A rank above 0. The leader reports what goes wrong, as long as it can, and ends all ranks before this one has to.
 int Follow(const std::string& where, const Options& options, const Launch& launch) {
-  constexpr std::chrono::seconds kLeaderSpeaks{5};
+  // Who ends a server signals all ranks at once (srun, or Ctrl-C): the leader drains with them and then dismisses them.
+  if (options.command() == CommandId::kServe) {
+    std::signal(SIGTERM, SIG_IGN);
+    std::signal(SIGINT, SIG_IGN);
+  }
   Status status = options.command() == CommandId::kVerify ? FollowVerify(options, launch)
                                                           : RunFollower(options, launch);
   if (status.ok()) status = launch.mpi->Finalize();
   if (status.ok()) return 0;
-  if (status.code() == StatusCode::kDeadline || status.code() == StatusCode::kInternal)
-    Remark(where + fmt::format(": rank {}: ", launch.mpi->rank()) + status.message());
+  const std::string rank = fmt::format("rank {}", launch.mpi->rank());
+  const bool named = status.message().rfind(rank + " ", 0) == 0;
+  const std::string message = where + ": " + (named ? "" : rank + ": ") + status.message();
+  if (IsOwnDiscovery(status)) Remark(message);
   std::this_thread::sleep_for(kLeaderSpeaks);
+  // Still here: the leader has not heard of it, or cannot speak. What came from another rank was told there.
+  if (!IsOwnDiscovery(status) && status.code() != StatusCode::kUnavailable) Remark(message);
   launch.mpi->Kill(ExitCode(status));
 }
 

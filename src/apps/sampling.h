@@ -17,6 +17,9 @@ namespace sixfold::apps {
 
 EngineOptions EngineOptionsFrom(const Options& options);
 
+// What --max-tokens auto stands for in `generate`.
+inline constexpr int64_t kGenerateMaxTokensAuto = 128;
+
 // Sampling of `run` and `generate`. What is not given comes from the model's defaults where the
 // command says so (generate: temperature 0). max_tokens_auto: what --max-tokens auto stands for.
 Result<SamplingParams> SamplingFrom(const Options& options, const GenerationDefaults& defaults,

@@ -1,0 +1,143 @@
+"""The table of --dry-run, and the memory that ranks really take: peak resident set of each process against its row.
+
+Ranks as processes need mpirun. SIXFOLD_TEST_SMOLLM2 names SmolLM2's .gguf for the larger layouts."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from program import GOLDEN
+
+MIB = 1 << 20
+SLACK = 64 * MIB  # code, libraries, MPI
+ITEMS = ["shard", "embedding", "kv", "activations", "logits", "comm", "tokenizer"]
+# Runs a command and writes its largest resident set to FOLDER/rank.
+WATCH = """
+import os, pathlib, sys
+rank = os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0"))
+_, status, usage = os.wait4(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ), 0)
+pathlib.Path(sys.argv[1], rank).write_text(str(usage.ru_maxrss))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def table(sixfold, command, model, *flags):
+    answer = sixfold(command, model, "--dry-run", "--json", *flags).json()
+    assert [row["rank"] for row in answer["ranks"]] == list(range(len(answer["ranks"])))
+    for row in answer["ranks"]:
+        assert row["total"] == sum(row[item] for item in ITEMS)
+    assert answer["total"] == sum(row["total"] for row in answer["ranks"])
+    for node in answer["nodes"]:
+        rows = [row for row in answer["ranks"] if row["node"] == node["node"]]
+        assert node == {"node": node["node"], "ranks": len(rows), "total": sum(row["total"] for row in rows)}
+    return answer
+
+
+def peaks(sixfold, ranks, command, model, *flags):
+    """Peak resident bytes of each rank's process, by rank."""
+    launcher = [] if ranks == 1 else ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks)]
+    with tempfile.TemporaryDirectory() as folder:
+        watched = [sys.executable, "-c", WATCH, folder, sixfold.binary, command, str(model), *map(str, flags)]
+        done = subprocess.run([*launcher, *watched], capture_output=True, env=sixfold.environment(), timeout=600)
+        assert done.returncode == 0, done.stderr.decode(errors="replace")
+        found = {int(file.name): int(file.read_text()) * 1024 for file in pathlib.Path(folder).iterdir()}
+    assert sorted(found) == list(range(ranks))
+    return found
+
+
+def tokens_of(count, vocab):
+    return ",".join(str((7 * i + 3) % vocab) for i in range(count))
+
+
+def compare(sixfold, ranks, command, model, *flags):
+    rows = table(sixfold, command, model, *flags)["ranks"]
+    measured = peaks(sixfold, ranks, command, model, "--threads", "1", *flags)
+    report = [f"{command} {pathlib.Path(model).name} {' '.join(map(str, flags[-3:]))[-50:]}"]
+    for row in rows:
+        peak = measured[row["rank"]]
+        report.append(f"  rank {row['rank']}: planned {row['total'] / MIB:.1f} MiB, peak {peak / MIB:.1f} MiB, "
+                      + ", ".join(f"{item} {row[item] / MIB:.1f}" for item in ITEMS if row[item]))
+    print("\n".join(report))
+    for row in rows:
+        assert measured[row["rank"]] <= row["total"] + SLACK, "\n".join(report)
+    return rows, measured
+
+
+def need_mpirun(ranks):
+    if ranks > 1 and shutil.which("mpirun") is None:
+        pytest.skip("no mpirun")
+
+
+LAYOUTS = [(1, []), (2, ["-tp", "2"]), (2, ["-pp", "2"]), (2, ["-dp", "2"]), (4, ["-tp", "4"]),
+           (4, ["--mesh", "tp2,pp2", "--sequence-parallel"])]
+
+
+@pytest.mark.parametrize("ranks,layout", LAYOUTS)
+@pytest.mark.parametrize("model", ["llama_gqa", "qwen3_moe"])
+def test_ranks_of_tiny_models_take_what_was_planned(sixfold, tmp_path, model, ranks, layout):
+    need_mpirun(ranks)
+    vocab = json.loads((GOLDEN / model / "config.json").read_text())["vocab_size"]
+    compare(sixfold, ranks, "logits", GOLDEN / model, "--tokens", tokens_of(60, vocab), "--output",
+            tmp_path / "logits.safetensors", "--quiet", *layout)
+    compare(sixfold, ranks, "generate", GOLDEN / model, "--prompt-tokens", tokens_of(30, vocab), "--max-tokens", "8",
+            "--quiet", *layout)
+
+
+@pytest.mark.skipif("SIXFOLD_TEST_SMOLLM2" not in os.environ, reason="SIXFOLD_TEST_SMOLLM2 names SmolLM2's .gguf")
+@pytest.mark.parametrize("ranks,layout", LAYOUTS)
+def test_ranks_of_smollm2_take_what_was_planned(sixfold, tmp_path, ranks, layout):
+    need_mpirun(ranks)
+    model = os.environ["SIXFOLD_TEST_SMOLLM2"]
+    rows, measured = compare(sixfold, ranks, "logits", model, "--tokens", tokens_of(300, 49152), "--output",
+                             tmp_path / "logits.safetensors", "--quiet", *layout)
+    # The plan is no guess from above either: without the program's own memory, at most twice what is there.
+    for row in rows:
+        assert row["total"] <= 2 * measured[row["rank"]]
+    compare(sixfold, ranks, "generate", model, "--prompt", "Once upon a time", "--max-tokens", "24", "--kv-cache-memory",
+            "64M", "--quiet", *layout)
+
+
+def test_dry_run_prints_every_rank_and_node(sixfold):
+    answer = table(sixfold, "generate", GOLDEN / "llama_gqa", "--mesh", "tp2,dp2,pp2", "--nodes", "2")
+    assert len(answer["ranks"]) == 8 and [node["ranks"] for node in answer["nodes"]] == [4, 4]
+    assert answer["available"] > answer["total"]
+    for command, flags in [("run", []), ("serve", []), ("generate", []), ("logits", ["--tokens", "1,2,3"]),
+                           ("perplexity", ["text.txt"])]:
+        text = sixfold(command, GOLDEN / "llama_gqa", "--dry-run", "-tp", "2", *flags)
+        assert text.code == 0, text.err
+        assert "2 ranks, tp2" in text.out and "node 0: 2 ranks" in text.out
+
+
+def test_dry_run_follows_the_flags(sixfold):
+    model = GOLDEN / "llama_gqa"
+    one = table(sixfold, "generate", model, "--kv-cache-memory", "1M")["ranks"][0]
+    assert 0 < one["kv"] <= MIB
+    assert table(sixfold, "generate", model, "--kv-cache-memory", "2M")["ranks"][0]["kv"] > one["kv"]
+    few = table(sixfold, "generate", model, "--max-num-batched-tokens", "8")["ranks"][0]
+    assert few["activations"] < one["activations"]
+    short = table(sixfold, "logits", model, "--tokens", "1")["ranks"][0]
+    long = table(sixfold, "logits", model, "--tokens", tokens_of(100, 100))["ranks"][0]
+    assert long["kv"] > short["kv"] and long["logits"] > 50 * short["logits"]
+
+
+def test_too_little_memory_is_exit_4_and_names_what_fits(sixfold):
+    model = GOLDEN / "llama_gqa"
+    available = table(sixfold, "generate", model)["available"]
+    flags = ["--kv-cache-memory", str(available)]
+    for extra in (["--dry-run"], ["--prompt-tokens", "1,2,3", "--max-tokens", "2"]):
+        answer = sixfold("generate", model, *extra, *flags)
+        assert answer.code == 4, answer.err
+        assert "keys and values" in answer.err and "--max-model-len" in answer.err
+        fits = answer.err.rsplit("; --", 1)[1].split(" fits")[0].split()
+        assert fits[0] == "kv-cache-memory" and int(fits[1]) < available
+    assert sixfold("generate", model, "--dry-run", "--kv-cache-memory", str(int(fits[1]) * 9 // 10)).code == 0
+    # Each of two ranks of this machine could have that much, not both.
+    half = ["--kv-cache-memory", str(available * 6 // 10)]
+    assert sixfold("generate", model, "--dry-run", *half).code == 0
+    both = sixfold("generate", model, "--dry-run", "-dp", "2", *half)
+    assert both.code == 4 and "2 ranks need" in both.err
