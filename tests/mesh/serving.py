@@ -26,7 +26,7 @@ def complete(url, timeout=120, **body):
         return json.load(answer)
 
 
-def stream(url, timeout=60, **body):
+def stream(url, timeout=60, on_event=lambda: None, **body):
     """(events of a streamed completion as they came, how it ended): "done"; "error", then the last event is the error;
     "refused", then it is the whole answer; "cut", the connection ended in between."""
     request = urllib.request.Request(url + "/v1/completions", json.dumps(body | {"stream": True}).encode(),
@@ -37,6 +37,7 @@ def stream(url, timeout=60, **body):
             for line in answer:
                 if line.startswith(b"data: {"):
                     events.append(json.loads(line[6:]))
+                    on_event()
                 if line.startswith(b"data: [DONE]"):
                     return events, "error" if "error" in events[-1] else "done"
         return events, "error" if events and "error" in events[-1] else "cut"

@@ -1,0 +1,65 @@
+"""Four network namespaces as four nodes: ranks of one node share memory, ranks of different nodes talk TCP."""
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import mpi_job
+from program import GOLDEN, ROOT
+from test_processes import verify
+
+SCRIPT = ROOT / "tools" / "netns_mpirun.sh"
+NODES, RANKS_PER_NODE = 4, 2
+
+pytestmark = [
+    pytest.mark.skipif(mpi_job.MPIRUN is None, reason="no mpirun.openmpi here (openmpi-bin)"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+    pytest.mark.skipif(shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None, reason="no ip here (iproute2)")]
+
+
+@pytest.fixture
+def four_nodes():
+    """The launcher; afterwards no namespace of it may be left."""
+    def namespaces():
+        return {line.split()[0] for line in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.splitlines()
+                if line.startswith("sixfold-")}
+    before = namespaces()
+    yield [SCRIPT, NODES, RANKS_PER_NODE]
+    assert namespaces() <= before
+
+
+def test_the_nodes_are_apart(four_nodes, tmp_path):
+    code, out, err = mpi_job.run(8, ["sh", "-c", "echo $OMPI_COMM_WORLD_RANK $(hostname) $(ls -A /dev/shm | wc -l)"], tmp_path,
+                                 launcher=four_nodes)
+    assert code == 0, err
+    rows = sorted(line.split() for line in out.splitlines())
+    assert [row[:2] for row in rows] == [[str(rank), f"node{rank // RANKS_PER_NODE}"] for rank in range(8)]
+
+
+@pytest.mark.parametrize("name", ["qwen2_window", "qwen3_moe_mixed"])
+def test_equal_bits_and_bytes_by_link(sixfold, four_nodes, tmp_path, name):
+    lines = ["-dp 4 -tp 2 --nodes 4", "--mesh pp4,tp2 --nodes 4", "--mesh tp2,pp4 --sequence-parallel --nodes 4",
+             "--mesh tp4,dp2 --nodes 4"]
+    rows = verify(8, sixfold, GOLDEN / name, tmp_path, lines, launcher=four_nodes)
+    assert [(row["layout"], row["nodes"]) for row in rows] == [(line, 4) for line in lines]
+
+
+def test_logits_and_stats_are_those_of_threads(sixfold, four_nodes, tiny, prompt, tmp_path):
+    ask = [sixfold.binary, "logits", tiny, "--tokens", prompt(tiny), "--mesh", "tp4,pp2", "--nodes", 4]
+    code, _, err = mpi_job.run(8, [*ask, "--output", tmp_path / "nodes", "--stats", tmp_path / "nodes.json"], tmp_path,
+                               launcher=four_nodes)
+    assert code == 0, err
+    assert sixfold(*ask[1:], "--output", tmp_path / "threads", "--stats", tmp_path / "threads.json").code == 0
+    assert (tmp_path / "nodes").read_bytes() == (tmp_path / "threads").read_bytes()
+    nodes, threads = [json.loads((tmp_path / f"{name}.json").read_text()) for name in ("nodes", "threads")]
+    assert nodes["collectives"] == threads["collectives"]
+    assert {row["link"] for row in nodes["collectives"]} == {"shm", "ethernet"}
+    assert [row["node"] for row in nodes["ranks"]] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_layout_that_cannot_run_gives_2_here_too(sixfold, four_nodes, tiny, tmp_path):
+    code, _, err = mpi_job.run(8, [sixfold.binary, "logits", tiny, "--tokens", "1", "--output", tmp_path / "x", "-tp", 8], tmp_path,
+                               launcher=four_nodes)
+    assert code == 2 and "4 query heads" in err
