@@ -113,10 +113,16 @@ print(total - bad - int(suite.get("skipped")), bad)
 PY
 }
 
+# Waits for the network more than it computes, so it runs beside the release build; once more in its stage, for its errors.
+prepare_python() {
+  tools/fetch_default_model.sh || return
+  [ -x build/venv/bin/python ] || python3 -m venv build/venv || return
+  build/venv/bin/pip install -q -r tests/requirements.txt
+}
+
 stage_python() {
-  tools/fetch_default_model.sh || { one "default model" 1; return; }
-  [ -x build/venv/bin/python ] || python3 -m venv build/venv
-  build/venv/bin/pip install -q -r tests/requirements.txt || { one "pip install" 1; return; }
+  if [ -n "$preparing" ]; then wait "$preparing"; preparing=; fi
+  prepare_python || { one "packages of the Python tests" 1; return; }
   export SIXFOLD_MODEL SIXFOLD_TEST_SMOLLM2
   SIXFOLD_MODEL=$(ls "$PWD"/build/models/*.gguf | head -n 1) SIXFOLD_TEST_SMOLLM2=$SIXFOLD_MODEL
   SIXFOLD_BIN=$PWD/build/release/sixfold run_pytest pytest-sixfold tests
@@ -172,6 +178,8 @@ stage_fuzz() {
   done
 }
 
+preparing=  # the process of prepare_python
+case " $stages " in *" release python "*) prepare_python >"$logs/python-packages.log" 2>&1 & preparing=$! ;; esac
 for stage in $stages; do
   note "$stage"
   [ "$stage" = python ] && build_ahead
