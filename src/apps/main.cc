@@ -136,8 +136,12 @@ int Follow(const std::string& where, const Options& options, const Launch& launc
     std::signal(SIGTERM, SIG_IGN);
     std::signal(SIGINT, SIG_IGN);
   }
-  Status status = options.command() == CommandId::kVerify ? FollowVerify(options, launch)
-                                                          : RunFollower(options, launch);
+  Status status;
+  if (options.command() == CommandId::kVerify) {
+    status = FollowVerify(options, launch);
+  } else if (!IsDryRun(options)) {
+    status = RunFollower(options, launch);
+  }
   if (status.ok()) status = launch.mpi->Finalize();
   if (status.ok()) return 0;
   const std::string rank = fmt::format("rank {}", launch.mpi->rank());

@@ -113,6 +113,19 @@ def test_dry_run_prints_every_rank_and_node(sixfold):
         assert "2 ranks, tp2" in text.out and "node 0: 2 ranks" in text.out
 
 
+def test_processes_print_one_table_and_refuse_together(sixfold):
+    need_mpirun(2)
+    start = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sixfold.binary, "generate",
+             str(GOLDEN / "llama_gqa"), "-tp", "2", "--prompt-tokens", "1,2,3", "--max-tokens", "2"]
+    run = lambda *flags: subprocess.run([*start, *flags], capture_output=True, env=sixfold.environment(), timeout=60)
+    dry = run("--dry-run", "--json")
+    assert dry.returncode == 0, dry.stderr
+    assert len(json.loads(dry.stdout)["ranks"]) == 2
+    refused = run("--kv-cache-memory", str(json.loads(dry.stdout)["available"]))
+    assert refused.returncode == 4
+    assert b"2 ranks need" in refused.stderr and refused.stderr.count(b"keys and values") == 1
+
+
 def test_dry_run_follows_the_flags(sixfold):
     model = GOLDEN / "llama_gqa"
     one = table(sixfold, "generate", model, "--kv-cache-memory", "1M")["ranks"][0]
