@@ -32,11 +32,12 @@ for program in ip unshare mount hostname; do command -v "$program" >/dev/null ||
 
 tag=sixfold-$$
 folder=$(mktemp -d) || exit 1
-launcher=
+launcher= watchdog=
 
 clean_up() {
   trap '' INT TERM HUP
   local n pid
+  [ -n "$watchdog" ] && kill "$watchdog" 2>/dev/null
   for n in $(seq 0 $((nodes - 1))); do
     for pid in $(ip netns pids "$tag-n$n" 2>/dev/null); do kill -KILL "$pid" 2>/dev/null; done
   done
@@ -47,8 +48,13 @@ clean_up() {
   rm -rf "$folder"
 }
 trap clean_up EXIT
-# The launcher ends its ranks and then itself; `wait` below sees it.
-pass_on() { [ -n "$launcher" ] && kill -"$1" "$launcher" 2>/dev/null; }
+# The launcher ends its ranks and then itself; `wait` below sees it. It waits for ever for a node that is cut off.
+pass_on() {
+  [ -n "$launcher" ] && kill -"$1" "$launcher" 2>/dev/null || return
+  [ -n "$watchdog" ] && return
+  (sleep 10; kill -KILL "$launcher" 2>/dev/null) &
+  watchdog=$!
+}
 trap 'pass_on INT' INT
 trap 'pass_on TERM' TERM HUP
 

@@ -50,6 +50,12 @@ class Job:
         return self
 
     def __exit__(self, *exception):
+        if self.process.poll() is None:
+            self.process.terminate()  # the launcher may have to take a network down
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                pass
         for pid in self.alive():
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -88,11 +94,10 @@ class Job:
             time.sleep(0.05)
 
     def wait_for(self, pattern, timeout=120):
-        """First match in stdout or stderr."""
+        """First match in stdout."""
         deadline = time.monotonic() + timeout
         while True:
-            found = re.search(pattern, self.out) or re.search(pattern, self.err)
-            if found:
+            if found := re.search(pattern, self.out):
                 return found
             assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.err}"
             assert time.monotonic() < deadline, f"no {pattern} after {timeout} s: {self.out} {self.err}"

@@ -2,12 +2,15 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 
 import pytest
 
 import mpi_job
 from program import GOLDEN, ROOT
+from test_faults import names_the_fault
 from test_processes import verify
 
 SCRIPT = ROOT / "tools" / "netns_mpirun.sh"
@@ -38,12 +41,12 @@ def test_the_nodes_are_apart(four_nodes, tmp_path):
     assert [row[:2] for row in rows] == [[str(rank), f"node{rank // RANKS_PER_NODE}"] for rank in range(8)]
 
 
-@pytest.mark.parametrize("name", ["qwen2_window", "qwen3_moe_mixed"])
-def test_equal_bits_and_bytes_by_link(sixfold, four_nodes, tmp_path, name):
-    lines = ["-dp 4 -tp 2 --nodes 4", "--mesh pp4,tp2 --nodes 4", "--mesh tp2,pp4 --sequence-parallel --nodes 4",
-             "--mesh tp4,dp2 --nodes 4"]
-    rows = verify(8, sixfold, GOLDEN / name, tmp_path, lines, launcher=four_nodes)
-    assert [(row["layout"], row["nodes"]) for row in rows] == [(line, 4) for line in lines]
+@pytest.mark.parametrize("name, decode_steps, lines", [
+    ("qwen2_window", 32, ["-dp 4 -tp 2 --nodes 4", "--mesh pp4,tp2 --nodes 4"]),
+    ("qwen3_moe_mixed", 8, ["--mesh tp2,pp4 --sequence-parallel --nodes 4", "--mesh tp4,dp2 --nodes 4"])])
+def test_equal_bits_and_bytes_by_link(sixfold, four_nodes, tmp_path, name, decode_steps, lines):
+    rows = verify(8, sixfold, GOLDEN / name, tmp_path, lines, "--decode-steps", decode_steps, launcher=four_nodes)
+    assert [(row["layout"], row["nodes"], row["steps"]) for row in rows] == [(line, 4, decode_steps + 1) for line in lines]
 
 
 def test_logits_and_stats_are_those_of_threads(sixfold, four_nodes, tiny, prompt, tmp_path):
@@ -63,3 +66,34 @@ def test_a_layout_that_cannot_run_gives_2_here_too(sixfold, four_nodes, tiny, tm
     code, _, err = mpi_job.run(8, [sixfold.binary, "logits", tiny, "--tokens", "1", "--output", tmp_path / "x", "-tp", 8], tmp_path,
                                launcher=four_nodes)
     assert code == 2 and "4 query heads" in err
+
+
+class TestFaults:
+    TIMEOUT_S = 3
+
+    @pytest.fixture
+    def generating(self, sixfold, talkative, tmp_path):
+        """(job, pids of its two ranks, prefix of its namespaces): two nodes that generate without end."""
+        command = [sixfold.binary, "generate", talkative, "--prompt-tokens", "1,2,3", "--max-tokens", 60000, "--ignore-eos", "-tp", 2,
+                   "--nodes", 2, "--comm-timeout", self.TIMEOUT_S]
+        with mpi_job.Job(2, command, tmp_path, launcher=[SCRIPT, 2, 1]) as job:
+            pids = job.ranks(2)
+            job.wait_for(r"(?s).{20}")  # an answer has begun
+            yield job, pids, f"sixfold-{job.process.pid}-"
+        assert f"sixfold-{job.process.pid}-" not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+
+    def test_a_node_that_dies_ends_all(self, generating):
+        job, _, prefix = generating
+        for pid in subprocess.run(["ip", "netns", "pids", prefix + "n1"], capture_output=True, text=True).stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
+        assert job.wait(60) != 0
+
+    def test_ranks_on_both_sides_of_a_cut_cable_end_and_one_says_why(self, generating):
+        job, pids, prefix = generating
+        subprocess.run(["ip", "-n", prefix + "switch", "link", "set", "port1", "down"], check=True)
+        deadline = time.monotonic() + self.TIMEOUT_S + 30
+        while any(mpi_job.state_of(pid) for pid in pids):
+            assert time.monotonic() < deadline, job.err
+            time.sleep(0.1)
+        # Open MPI's launcher now waits for the node that it cannot reach; the fixture ends it.
+        assert names_the_fault(job.err, stopped=1, waiting=0), job.err
