@@ -28,7 +28,7 @@ configure() {  # preset
 
 compile() {  # preset, targets…
   local preset=$1 log=$logs/build-$1.log; shift
-  cmake --build --preset "$preset" ${1:+--target "$@"} >"$log" 2>&1 || { grep -E 'error|FAILED' -A 5 "$log" | head -n 60; return 1; }
+  cmake --build --preset "$preset" ${1:+--target "$@"} -- -k 0 >"$log" 2>&1 || { grep -E 'error|FAILED' -A 5 "$log" | head -n 60; return 1; }
 }
 
 # One build for the tests under address sanitizer and for the fuzz targets.
