@@ -85,10 +85,11 @@ struct Ops::Impl {
 
 int64_t AttentionBytes(Isa isa, const AttentionNeeds& n) {
   const int64_t last_chunk = std::max<int64_t>(n.positions - 1, 0) / n.chunk;
+  const int levels = static_cast<int>(std::bit_width(static_cast<uint64_t>(last_chunk))) + 1;
   const AttentionShape shape{.chunk = n.chunk,
                              .k_dim = n.k_dim,
                              .v_dim = n.v_dim,
-                             .tree_levels = static_cast<int>(std::bit_width(static_cast<uint64_t>(last_chunk))) + 1};
+                             .tree_levels = levels};
   constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
   const int64_t scratch = n.threads * TableOf(isa).attention_scratch(shape) * kFloat;
   // Tiles of 32 queries, or up to 12 single rows of a sequence; twice, since a list grows by doubling.
