@@ -289,14 +289,9 @@ std::string Describe(const NamedLayout& named, const Verdict& v) {
   return text;
 }
 
-// Layouts that this launch can run.
-std::vector<NamedLayout> Runnable(LayoutList list, const Launch& launch) {
-  if (launch.mpi != nullptr) {
-    std::erase_if(list.layouts, [&](const NamedLayout& named) {
-      return named.layout.world() != launch.mpi->world();
-    });
-  }
-  return std::move(list.layouts);
+// Ranks that a layout must have to run in this launch.
+std::optional<int> RanksOf(const Launch& launch) {
+  return launch.mpi != nullptr ? std::optional<int>(launch.mpi->world()) : std::nullopt;
 }
 
 // The model under one rank, whatever layout the flags name: layouts come from --layouts.
@@ -309,9 +304,9 @@ Result<PlannedModel> PlanWhole(const Options& options) {
 
 Status FollowVerify(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanWhole(options));
-  SF_ASSIGN_OR_RETURN(LayoutList list, LayoutsToVerify(options, planned.layout.shape()));
+  SF_ASSIGN_OR_RETURN(LayoutList list, LayoutsToVerify(options, planned.layout.shape(), RanksOf(launch)));
   const int threads = static_cast<int>(options.MaybeInteger("threads").value_or(1));
-  for (const NamedLayout& named : Runnable(std::move(list), launch)) {
+  for (const NamedLayout& named : list.layouts) {
     SF_RETURN_IF_ERROR(RunRank(SpecFor(planned, named.layout, threads), *launch.mpi));
   }
   return OkStatus();
@@ -319,13 +314,14 @@ Status FollowVerify(const Options& options, const Launch& launch) {
 
 Status RunVerify(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanWhole(options));
-  SF_ASSIGN_OR_RETURN(LayoutList list, LayoutsToVerify(options, planned.layout.shape()));
+  SF_ASSIGN_OR_RETURN(const LayoutList list,
+                      LayoutsToVerify(options, planned.layout.shape(), RanksOf(launch)));
   if (planned.options.numerics == Numerics::kFast && planned.config.moe.experts > 0) {
     return InvalidArgument("--numerics fast: with experts a rounding may change a route, after which no bound holds; "
                            "verify such a model in reproducible mode");
   }
-  const std::vector<std::string> refused = list.refused;
-  const std::vector<NamedLayout> layouts = Runnable(std::move(list), launch);
+  const std::vector<std::string>& refused = list.refused;
+  const std::vector<NamedLayout>& layouts = list.layouts;
   if (layouts.empty()) {
     return InvalidArgument(fmt::format("no layout of {} ranks is among those of --layouts {}",
                                        launch.mpi != nullptr ? launch.mpi->world() : 0,

@@ -124,13 +124,21 @@ Result<LayoutList> FromFile(const std::string& path, const ModelShape& shape) {
 
 }  // namespace
 
-Result<LayoutList> LayoutsToVerify(const Options& options, const ModelShape& shape) {
+Result<LayoutList> LayoutsToVerify(const Options& options, const ModelShape& shape,
+                                   std::optional<int> ranks) {
   const std::string& which = options.Text("layouts");
-  if (which != "all" && which != "covering") return FromFile(which, shape);
   LayoutList list;
+  if (which != "all" && which != "covering") {
+    SF_ASSIGN_OR_RETURN(list, FromFile(which, shape));
+    std::erase_if(list.layouts, [&](const NamedLayout& named) {
+      return ranks.value_or(named.layout.world()) != named.layout.world();
+    });
+    return list;
+  }
   std::vector<Choice> runnable;
   for (const Choice& c : AllChoices()) {
-    if (c[kTp] * c[kPp] * c[kDp] > options.Integer("max-ranks")) continue;
+    const int world = c[kTp] * c[kPp] * c[kDp];
+    if (ranks.value_or(world) != world || world > options.Integer("max-ranks")) continue;
     const Result<Layout> layout = MakeLayout(c, shape);
     if (layout.ok())
       runnable.push_back(c);

@@ -1,6 +1,7 @@
 // Which layouts `verify` runs.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct LayoutList {
 // 1, 2 and 4 nodes, both orders of counting), "covering" (a subset in which every two values of two
 // of these that meet in any layout meet), or a file: one layout a line, as flags; '#' starts a
 // comment. Errors of a file name the line.
-Result<LayoutList> LayoutsToVerify(const Options& options, const ModelShape& shape);
+// ranks: those of that many alone are wanted.
+Result<LayoutList> LayoutsToVerify(const Options& options, const ModelShape& shape,
+                                   std::optional<int> ranks);
 
 }  // namespace sixfold::apps

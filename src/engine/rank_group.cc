@@ -190,6 +190,7 @@ int RankGroup::ranks_here() const { return impl_->ranks_here; }
 int64_t RankGroup::vocab() const { return impl_->spec.config.vocab; }
 int64_t RankGroup::max_positions() const { return impl_->spec.config.max_positions; }
 std::span<const TokenId> RankGroup::eos_ids() const { return impl_->spec.config.eos_ids; }
+Status RankGroup::health() const { return impl_->transport->Failed(); }
 const std::string& RankGroup::fingerprint() const { return impl_->fingerprint; }
 
 Status RankGroup::AllocateKv(int32_t blocks) {

@@ -45,6 +45,7 @@ class RankGroup : public StepModel {
   int64_t vocab() const override;
   int64_t max_positions() const override;
   std::span<const TokenId> eos_ids() const override;
+  Status health() const override;
   Status AllocateKv(int32_t blocks) override;
   Result<std::span<const float>> Forward(std::span<const StepBatch> batches) override;
 

@@ -110,11 +110,28 @@ Status RankRunner::Load() {
   Result<std::unique_ptr<Model>> model = Model::LoadShard(spec_.store, spec_.config, options, spec_.layout, rank_);
   SF_RETURN_IF_ERROR(Agree(model.ok() ? OkStatus() : model.status()));
   model_ = std::move(model).value();
+  SF_RETURN_IF_ERROR(CheckSameModel());
   model_->Connect(comm_);
   if (spec_.observer) {
     model_->Observe([this](const Model::Observation& seen) { spec_.observer(rank_, seen); });
   }
   return OkStatus();
+}
+
+// Ranks with another copy of the model, or started with other options, would compute nonsense together.
+Status RankRunner::CheckSameModel() {
+  const ModelConfig& c = spec_.config;
+  const std::string mine =
+      fmt::format("model {}, rope {} {} x{}, eps {}, {} layers, layout {}", model_->fingerprint(), c.rope.theta,
+                  static_cast<int>(c.rope.scaling), c.rope.factor, c.norm_eps, c.layers.size(), spec_.layout.ToString());
+  const auto* bytes = reinterpret_cast<const std::byte*>(mine.data());
+  message_.assign(bytes, bytes + mine.size());
+  SF_RETURN_IF_ERROR(world_->Broadcast(0, &message_));
+  const std::string leader(reinterpret_cast<const char*>(message_.data()), message_.size());
+  return Agree(leader == mine ? OkStatus()
+                              : InvalidArgument(fmt::format("has another model or other options than rank 0: '{}' and '{}'; "
+                                                            "start all ranks with the same files and flags",
+                                                            mine, leader)));
 }
 
 Status RankRunner::Serve() {
@@ -125,6 +142,8 @@ Status RankRunner::Serve() {
     SF_ASSIGN_OR_RETURN(const RankCommand command, DecodeCommand(message_));
     if (command.kind == CommandKind::kStop) return OkStatus();
     SF_RETURN_IF_ERROR(Take(command));
+    // Where the leader will be when it broadcasts next, so that a time-out there compares equal places.
+    if (command.kind == CommandKind::kStep) transport_.Progress({.step = command.step + 1});
   }
 }
 
@@ -185,6 +204,7 @@ Status RankRunner::RunMine(const RankCommand& command) {
 
 Result<std::span<const float>> RankRunner::Step(std::vector<StepBatch> batches) {
   RankCommand command{.kind = CommandKind::kStep, .step = steps_++, .batches = std::move(batches)};
+  transport_.Progress({.step = command.step});
   SF_RETURN_IF_ERROR(Tell(command));
   SF_RETURN_IF_ERROR(RunMine(command));
   const auto start = Clock::now();

@@ -61,6 +61,7 @@ class RankRunner {
   Communicator* Pair(Axis axis, int id, int first, int second);
   Status Tell(const RankCommand& command);
   Status Agree(const Status& mine);
+  Status CheckSameModel();
   Status Take(const RankCommand& command);
   Status AllocateMine(int32_t blocks);
   Status RunMine(const RankCommand& command);

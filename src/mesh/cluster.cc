@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/check.h"
@@ -56,7 +57,11 @@ Cluster Cluster::OneNode(int ranks) {
 
 Result<Cluster> Cluster::EqualNodes(int ranks, int nodes) {
   if (nodes < 1 || ranks % nodes != 0) {
-    return InvalidArgument(fmt::format("{} ranks do not come out equal on {} nodes", ranks, nodes));
+    int fewer = std::clamp(nodes, 1, ranks);
+    while (ranks % fewer != 0) --fewer;
+    return InvalidArgument(
+        fmt::format("{} ranks do not come out equal on {} nodes: --nodes {} does, or take a mesh whose ranks {} divides", ranks,
+                    nodes, fewer, std::max(nodes, 1)));
   }
   return Cluster{std::vector<int>(nodes, ranks / nodes), PresetLink(LinkClass::kShm),
                  PresetLink(LinkClass::kEthernet)};

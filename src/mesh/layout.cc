@@ -52,6 +52,8 @@ KCut CutOf(const Leaves& units, int tp, Numerics numerics) {
   return cut;
 }
 
+std::string Count(int count, const char* what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+
 int TpMax(const ModelShape& shape) { return shape.output_units.count(); }
 
 // A mesh of the same order with other sizes.
@@ -65,13 +67,13 @@ std::optional<Mesh> WithSizes(const Mesh& mesh, int tp, int dp, int pp) {
 }
 
 // Layouts that run: first those of as many ranks, then the same with the offending sizes cut down.
-std::string Nearest(const ModelShape& shape, const Mesh& mesh) {
+std::string Nearest(const ModelShape& shape, const Mesh& mesh, int nodes) {
   const int tp = mesh.size(Axis::kTp), pp = mesh.size(Axis::kPp), world = mesh.world();
   const int tp_max = std::max(1, TpMax(shape)), pp_max = std::max(1, shape.layers());
   std::vector<std::string> found;
   const auto add = [&](int t, int d, int p) {
     const std::optional<Mesh> near = WithSizes(mesh, t, d, p);
-    if (near && std::find(found.begin(), found.end(), near->ToString()) == found.end()) found.push_back(near->ToString());
+    if (near && near->world() % nodes == 0 && std::find(found.begin(), found.end(), near->ToString()) == found.end()) found.push_back(near->ToString());
   };
   for (int t = std::min(tp, tp_max); t >= 1; --t) {
     if (world % t != 0) continue;
@@ -83,6 +85,7 @@ std::string Nearest(const ModelShape& shape, const Mesh& mesh) {
     break;
   }
   add(std::min(tp, tp_max), mesh.size(Axis::kDp), std::min(pp, pp_max));
+  if (found.empty()) return fmt::format("take fewer than {} nodes", nodes);
   return fmt::format("the nearest that can: --mesh {}", fmt::join(found, ", or --mesh "));
 }
 
@@ -92,17 +95,18 @@ Status Layout::Check(const ModelShape& shape, const LayoutOptions& options) {
   const Mesh& mesh = options.mesh;
   const int tp = mesh.size(Axis::kTp), pp = mesh.size(Axis::kPp);
   const auto refuse = [&](const std::string& why) {
-    return InvalidArgument(fmt::format("the layout {} cannot run: {}; {}", mesh.ToString(), why, Nearest(shape, mesh)));
+    return InvalidArgument(fmt::format("the layout {} cannot run: {}; {}", mesh.ToString(), why,
+                                       Nearest(shape, mesh, options.cluster.nodes())));
   };
-  if (tp > shape.heads) return refuse(fmt::format("tp is {} and the model has {} query heads", tp, shape.heads));
+  if (tp > shape.heads) return refuse(fmt::format("tp is {} and the model has {}", tp, Count(shape.heads, "query head")));
   if (tp > TpMax(shape)) {
-    const std::string leaves = fmt::format("tp is {} and the sum after attention has {} {}", tp, TpMax(shape),
-                                           shape.numerics == Numerics::kReproducible ? "leaves" : "pieces");
-    return refuse(shape.numerics == Numerics::kReproducible
-                      ? leaves + " (more come with --reduction-leaves, or with --numerics fast)"
-                      : leaves);
+    // Below 16 heads a leaf is a head, or as many as a block of the weights' type asks for.
+    const bool more_leaves = shape.numerics == Numerics::kReproducible && shape.heads >= 16;
+    return refuse(fmt::format("tp is {} and the sum after attention has {}{}", tp,
+                              TpMax(shape) == 1 ? "one part" : fmt::format("{} leaves", TpMax(shape)),
+                              more_leaves ? " (more come with --reduction-leaves, or with --numerics fast)" : ""));
   }
-  if (pp > shape.layers()) return refuse(fmt::format("pp is {} and the model has {} layers", pp, shape.layers()));
+  if (pp > shape.layers()) return refuse(fmt::format("pp is {} and the model has {}", pp, Count(shape.layers(), "layer")));
   if (mesh.size(Axis::kCp) > 1) return refuse("context parallelism (cp) is not part of this version");
   if (options.cluster.ranks() != mesh.world()) {
     return InvalidArgument(fmt::format("the mesh {} has {} ranks and the cluster has {} on {} nodes: make them equal",

@@ -422,6 +422,9 @@ Status ForwardStage(ForwardContext& c, const StepBatch& batch, KvStorage& kv) {
   c.rows = static_cast<int64_t>(batch.tokens.size());
   c.own_rows = SequenceParallel(c) ? ShareOf(c.rows, c.layout.tp(), c.own.tp) : Share{0, c.rows};
   Begin(c, batch);
+  if (c.comm.transport != nullptr) {
+    c.comm.transport->Progress({.step = c.step, .layer = static_cast<int>(c.own.layers.begin)});
+  }
   if (c.own.first_stage) SF_RETURN_IF_ERROR(Embed(c, batch));
   SF_CHECK_EQ(static_cast<int64_t>(c.s.x.size()), c.own_rows.size() * c.config.hidden);
   size_t sparse_index = 0;

@@ -126,6 +126,14 @@ class TestExitCodes:
         assert code == 3 and "rank 1" in err and "no such file" in err, err
         assert not (tmp_path / "a").exists()
 
+    @pytest.mark.parametrize("other, flags", [("qwen3", []), ("llama_gqa", ["--dtype", "bf16"]), ("llama_gqa", ["--numerics", "fast"])])
+    def test_a_rank_with_another_model_or_other_options_is_refused_by_number(self, sixfold, tmp_path, other, flags):
+        ask = ["-tp", "2", "--tokens", "1,2", "--output", tmp_path / "logits"]
+        command = [sixfold.binary, "logits", GOLDEN / "llama_gqa", *ask, ":", "-n", "1", sixfold.binary, "logits", GOLDEN / other, *ask, *flags]
+        code, _, err = mpi_job.run(1, command, tmp_path, timeout=60)
+        assert code == 2 and "rank 1" in err and "another model or other options" in err
+        assert not (tmp_path / "logits").exists()
+
 
 @pytest.mark.skipif(mpi_job.SRUN is None, reason="no srun here")
 def test_the_same_under_srun(sixfold, tiny, tmp_path):
