@@ -106,7 +106,7 @@ void AppendWrapped(std::string_view text, size_t column, size_t indent, std::str
 void AppendOption(const OptionSpec& spec, std::string* out) {
   std::string names, longer;
   for (const std::string_view alias : spec.aliases) {
-    if (alias.size() == 2)
+    if (alias.size() == 2 && alias[0] == '-')
       names += std::string(alias) + ", ";
     else
       longer += (longer.empty() ? "" : ", ") +

@@ -190,15 +190,15 @@ std::vector<OptionSpec> ArithmeticOptions() {
        .commands = kComputing,
        .metavar = "N",
        .fallback = "auto",
-       .auto_means = "one a core that this process may use",
+       .auto_means = "the cores that this process may use, shared out among its ranks",
        .min = 1,
        .max = 1024,
-       .help = "threads that compute"},
+       .help = "threads that compute on each rank"},
       {.name = "max-num-batched-tokens",
        .aliases = {"chunked-prefill-size", "batch-size", "-b"},
        .type = kInteger,
        .group = group,
-       .commands = kComputing,
+       .commands = kForward,
        .metavar = "N",
        .fallback = "512",
        .min = 1,
@@ -483,6 +483,10 @@ std::vector<OptionSpec> MakeTable() {
     std::vector<OptionSpec> specs = part();
     std::move(specs.begin(), specs.end(), std::back_inserter(table));
   }
+  // The parts cross groups; help and --print-config show group by group.
+  std::stable_sort(table.begin(), table.end(), [](const OptionSpec& a, const OptionSpec& b) {
+    return a.group < b.group;
+  });
   return table;
 }
 
