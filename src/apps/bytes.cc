@@ -6,7 +6,7 @@
 
 #include "apps/bytes_report.h"
 #include "apps/commands.h"
-#include "apps/nearest.h"
+#include "base/nearest.h"
 #include "apps/output.h"
 
 namespace sixfold::apps {

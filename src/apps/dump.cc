@@ -5,7 +5,7 @@
 
 #include "apps/commands.h"
 #include "apps/loading.h"
-#include "apps/nearest.h"
+#include "base/nearest.h"
 #include "apps/output.h"
 #include "apps/tensor_output.h"
 #include "text/utf8.h"

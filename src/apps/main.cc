@@ -17,7 +17,7 @@
 #include "apps/commands.h"
 #include "apps/loading.h"
 #include "apps/memory_table.h"
-#include "apps/nearest.h"
+#include "base/nearest.h"
 #include "apps/output.h"
 
 namespace sixfold::apps {

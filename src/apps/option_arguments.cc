@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "apps/nearest.h"
+#include "base/nearest.h"
 #include "apps/option_sources.h"
 
 namespace sixfold::apps {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "apps/nearest.h"
+#include "base/nearest.h"
 #include "apps/option_sources.h"
 
 namespace sixfold::apps {

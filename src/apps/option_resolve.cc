@@ -1,7 +1,7 @@
 // Puts the sources together: flag over environment over file over default.
 #include <algorithm>
 
-#include "apps/nearest.h"
+#include "base/nearest.h"
 #include "apps/option_sources.h"
 #include "base/check.h"
 

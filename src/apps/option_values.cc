@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "apps/nearest.h"
+#include "base/nearest.h"
 #include "apps/options.h"
 #include "base/check.h"
 

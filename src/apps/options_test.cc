@@ -7,7 +7,7 @@
 #include <set>
 
 #include "apps/commands.h"
-#include "apps/nearest.h"
+#include "base/nearest.h"
 #include "apps/option_sources.h"
 
 namespace sixfold::apps {

@@ -294,8 +294,9 @@ std::optional<int> RanksOf(const Launch& launch) {
   return launch.mpi != nullptr ? std::optional<int>(launch.mpi->world()) : std::nullopt;
 }
 
-// The model under one rank, whatever layout the flags name: layouts come from --layouts.
-Result<PlannedModel> PlanWhole(const Options& options) {
+// The model, as the flags of verify itself cut it (one rank unless they say more), for any launch: which layouts run is
+// up to --layouts.
+Result<PlannedModel> PlanForVerify(const Options& options) {
   Launch alone;
   return PlanModel(options, alone, nullptr);
 }
@@ -303,7 +304,7 @@ Result<PlannedModel> PlanWhole(const Options& options) {
 }  // namespace
 
 Status FollowVerify(const Options& options, const Launch& launch) {
-  SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanWhole(options));
+  SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanForVerify(options));
   SF_ASSIGN_OR_RETURN(LayoutList list, LayoutsToVerify(options, planned.layout.shape(), RanksOf(launch)));
   const int threads = static_cast<int>(options.MaybeInteger("threads").value_or(1));
   for (const NamedLayout& named : list.layouts) {
@@ -313,7 +314,7 @@ Status FollowVerify(const Options& options, const Launch& launch) {
 }
 
 Status RunVerify(const Options& options, const Launch& launch) {
-  SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanWhole(options));
+  SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanForVerify(options));
   SF_ASSIGN_OR_RETURN(const LayoutList list,
                       LayoutsToVerify(options, planned.layout.shape(), RanksOf(launch)));
   if (planned.options.numerics == Numerics::kFast && planned.config.moe.experts > 0) {

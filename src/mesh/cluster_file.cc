@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "base/nearest.h"
+
 namespace sixfold {
 
 namespace {
@@ -20,22 +22,7 @@ constexpr double kBandwidthGbSMax = 1e6, kLatencyUsMax = 1e9;
 constexpr std::string_view kTopKeys[] = {"nodes", "ranks-per-node", "inside", "between"};
 constexpr std::string_view kLinkKeys[] = {"link", "bandwidth-gb-s", "latency-us"};
 
-// Insertions, deletions and replacements that turn `a` into `b`.
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> last(b.size() + 1), row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    last.swap(row);
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-    }
-  }
-  return row[b.size()];
-}
-
 std::string_view Nearest(std::string_view name, std::span<const std::string_view> known) {
-  name = name.substr(0, 64);
   return *std::min_element(known.begin(), known.end(), [&](auto a, auto b) {
     return EditDistance(name, a) < EditDistance(name, b);
   });

@@ -1,9 +1,9 @@
-#include "apps/nearest.h"
+#include "base/nearest.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace sixfold::apps {
+namespace sixfold {
 namespace {
 
 // Longer names are cut: the distance is quadratic, and no name of ours comes near this.
@@ -60,4 +60,4 @@ std::string DidYouMean(std::string_view name, std::span<const std::string> candi
   return text + "?)";
 }
 
-}  // namespace sixfold::apps
+}  // namespace sixfold

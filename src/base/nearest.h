@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sixfold::apps {
+namespace sixfold {
 
 // Changes that turn `a` into `b`: insertions, deletions, replacements and swaps of neighbours.
 int EditDistance(std::string_view a, std::string_view b);
@@ -20,4 +20,4 @@ std::vector<std::string> NearestNames(std::string_view name,
 std::string DidYouMean(std::string_view name, std::span<const std::string> candidates,
                        size_t count = 1);
 
-}  // namespace sixfold::apps
+}  // namespace sixfold
