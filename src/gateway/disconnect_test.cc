@@ -2,6 +2,7 @@
 // on.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "base/random.h"
@@ -59,10 +60,11 @@ TEST(Disconnect, TwoHundredClientsAtRandomPoints) {
   script.max_running = 64;
   TestServer under(script);
   std::vector<std::thread> threads;
+  std::atomic<uint64_t> answered{0};  // clients that saw some of their answer
   // Each client stops at a point of its own: inside the request, right after it, or after some of
   // the answer.
   for (int worker = 0; worker < 8; ++worker) {
-    threads.emplace_back([&under, worker] {
+    threads.emplace_back([&under, &answered, worker] {
       for (int i = worker; i < kClients; i += 8) {
         RawClient client = under.Connect();
         const bool stream = Random(i, 0) % 2 == 0;
@@ -75,8 +77,9 @@ TEST(Disconnect, TwoHundredClientsAtRandomPoints) {
           client.Send(request);
         }
         if (point == 2) std::this_thread::sleep_for(milliseconds(Random(i, 4) % 20));
-        for (uint64_t events = Random(i, 5) % 20; stream && point == 3 && events > 0; --events)
-          client.ReadUntil("data: ");
+        const uint64_t events = stream && point == 3 ? Random(i, 5) % 20 : 0;
+        for (uint64_t seen = 0; seen < events; ++seen) client.ReadUntil("data: ");
+        if (events > 0) ++answered;
         Random(i, 6) % 2 ? client.Reset() : client.Close();
       }
     });
@@ -94,7 +97,9 @@ TEST(Disconnect, TwoHundredClientsAtRandomPoints) {
   EXPECT_EQ(stats.running, 0);
   EXPECT_EQ(stats.waiting, 0);
   EXPECT_EQ(stats.blocks_used, 0);
-  EXPECT_GT(under.backend.submitted(), 50u);
+  // The others may be gone before their request is read: a slow machine sees few of them.
+  EXPECT_GT(answered, 10u);
+  EXPECT_GE(under.backend.submitted(), answered);
   EXPECT_GE(stats.aborted, under.backend.submitted())
       << "every one was aborted, none ran to its end";
   EXPECT_EQ(stats.finished_length, 0u);

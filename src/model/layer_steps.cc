@@ -1,0 +1,66 @@
+#include "model/layer_steps.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace sixfold {
+
+Status SumParts(ForwardContext& c, ReduceType type, const TreeCut& cut, int64_t vectors, std::vector<float>* parts,
+                std::vector<float>* out) {
+  if (c.comm.tp == nullptr) {
+    SF_CHECK_EQ(cut.total_nodes(), 1);
+    std::swap(*parts, *out);
+    return OkStatus();
+  }
+  const int64_t width = vectors * c.config.hidden;
+  out->resize(c.own_rows.size() * width);
+  if (c.layout.sequence_parallel()) return c.comm.tp->ReduceScatter(type, cut, Times(RowsOf(c), width), parts->data(), out->data());
+  return c.comm.tp->AllReduce(type, cut, c.rows * width, parts->data(), out->data());
+}
+
+Status Norm(ForwardContext& c, const std::vector<float>& weight) {
+  const int64_t n = c.config.hidden;
+  c.s.normed.resize(c.rows * n);
+  c.ops.RmsNorm(c.s.x.data(), n, c.own_rows.size(), n, weight.data(), c.config.norm_eps,
+                c.s.normed.data() + c.own_rows.begin * n, n);
+  if (!c.layout.sequence_parallel()) return OkStatus();
+  return c.comm.tp->AllGather(Times(RowsOf(c), n * kFloatBytes), BytesOf(c.s.normed));
+}
+
+MatMulTask Product(const Activations& a, const PackedMatrix& w, std::vector<float>* out) {
+  out->resize(a.rows * w.n);
+  return {.a = &a, .w = &w, .out = out->data(), .out_stride = w.n};
+}
+
+void AddBias(ForwardContext& c, std::vector<float>* x, int64_t rows, const std::vector<float>& bias) {
+  if (bias.empty()) return;
+  const auto n = static_cast<int64_t>(bias.size());
+  c.ops.AddBias(x->data(), n, rows, n, bias.data());
+}
+
+void RunNodes(ForwardContext& c, const std::vector<float>& in, const KCut& cut, const CutMatrix& w) {
+  ForwardScratch& s = c.s;
+  const std::vector<Share>& nodes = cut.node_k[c.own.tp];
+  const Share k = cut.k[c.own.tp];
+  s.a_nodes.resize(std::max(s.a_nodes.size(), nodes.size()));
+  s.partials.resize(static_cast<int64_t>(nodes.size()) * c.rows * c.config.hidden);
+  s.tasks.clear();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    c.matmul.Prepare(in.data() + nodes[i].begin - k.begin, c.rows, k.size(), cut.node_leaves[c.own.tp][i], c.act, {},
+                     &s.a_nodes[i]);
+    s.tasks.push_back({&s.a_nodes[i], &w[i], s.partials.data() + static_cast<int64_t>(i) * c.rows * c.config.hidden,
+                       c.config.hidden});
+  }
+  c.matmul.Run(s.tasks);
+}
+
+Status AddSum(ForwardContext& c, const KCut& cut, const std::vector<float>& bias) {
+  ForwardScratch& s = c.s;
+  SF_RETURN_IF_ERROR(SumParts(c, ReduceType::kF32, cut.tree, 1, &s.partials, &s.out));
+  AddBias(c, &s.out, c.own_rows.size(), bias);
+  c.ops.Add(s.x.data(), s.out.data(), c.own_rows.size() * c.config.hidden);
+  return OkStatus();
+}
+
+}  // namespace sixfold

@@ -1,0 +1,45 @@
+// What every block of a layer is made of: norms, products, and sums that tensor parallelism cuts. The functions read and write
+// the rank's scratch (model/forward.h, ForwardScratch); errors are the transport's.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "mesh/collectives.h"
+#include "model/forward.h"
+
+namespace sixfold {
+
+inline constexpr int64_t kFloatBytes = sizeof(float);
+
+inline std::byte* BytesOf(std::vector<float>& v) { return reinterpret_cast<std::byte*>(v.data()); }
+
+inline Bounds Times(Bounds bounds, int64_t factor) {
+  for (int64_t& b : bounds) b *= factor;
+  return bounds;
+}
+
+// Shares of the micro-batch's rows among the tp group under sequence parallelism.
+inline Bounds RowsOf(const ForwardContext& c) { return RowBounds(c.rows, c.layout.tp()); }
+
+// `out`: this rank's rows of the sum over the group's parts, [vectors of a row][hidden] each. Without a group the one part is
+// the sum, and the two vectors change places.
+Status SumParts(ForwardContext& c, ReduceType type, const TreeCut& cut, int64_t vectors, std::vector<float>* parts,
+                std::vector<float>* out);
+
+// normed [rows, hidden] of all rows, from this rank's rows of x.
+Status Norm(ForwardContext& c, const std::vector<float>& weight);
+
+// One product with the prepared rows `a` into `out` [rows][n], which is resized.
+MatMulTask Product(const Activations& a, const PackedMatrix& w, std::vector<float>* out);
+
+// x [rows][bias.size()] += bias; nothing without a bias.
+void AddBias(ForwardContext& c, std::vector<float>* x, int64_t rows, const std::vector<float>& bias);
+
+// This rank's parts of a cut sum: partials [nodes, rows, hidden] of the products of in [rows, the rank's k].
+void RunNodes(ForwardContext& c, const std::vector<float>& in, const KCut& cut, const CutMatrix& w);
+
+// x += sum of the parts + bias.
+Status AddSum(ForwardContext& c, const KCut& cut, const std::vector<float>& bias);
+
+}  // namespace sixfold
