@@ -143,7 +143,7 @@ Status RunLayout(const Options& options) {
   constexpr int64_t kRowsMax = 1'000'000'000;
   if (rows > kRowsMax) return InvalidArgument(fmt::format("--tokens is {}; it may be up to {}", rows, kRowsMax));
   const Layout& layout = planned.layout;
-  const Ledger ledger = PlanCollectives(layout, Uniform(layout, rows));
+  const Ledger ledger = PlanCollectives(layout, Uniform(layout, rows), nullptr);
   if (!options.Flag("json")) return Print(TextOf(planned, rows, ledger));
   ordered_json ranks = ordered_json::array();
   for (int rank = 0; rank < layout.world(); ++rank) ranks.push_back(ShardJson(layout, rank));

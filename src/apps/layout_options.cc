@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -37,12 +39,49 @@ Result<Mesh> MeshFrom(const Options& options) {
   return mesh;
 }
 
+constexpr size_t kPlacementBytesMax = 64 << 20;
+
+// {"1": [place of expert 0, place of expert 1, …], …}, layers from 1. What the model makes of it, Layout::Make checks.
+Result<std::map<int, ExpertPlacement>> ReadPlacements(const std::string& path) {
+  SF_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kPlacementBytesMax));
+  const ordered_json json = ordered_json::parse(text, nullptr, false);
+  if (!json.is_object()) {
+    return InvalidArgument(path + R"(: expected one JSON object such as {"1": [0, 0, 1, 1]}: layers, and the place of each expert)");
+  }
+  std::map<int, ExpertPlacement> placements;
+  for (const auto& [key, value] : json.items()) {
+    int layer = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), layer);
+    if (error != std::errc() || end != key.data() + key.size() || layer < 1) {
+      return InvalidArgument(fmt::format("{}: '{}' is no layer: they count from 1", path, key.substr(0, 40)));
+    }
+    if (!value.is_array()) return InvalidArgument(fmt::format("{}: layer {} needs a list of places", path, layer));
+    ExpertPlacement& placement = placements[layer - 1];
+    for (const ordered_json& place : value) {
+      if (!place.is_number_integer() || place < 0 || place > 65535)
+        return InvalidArgument(fmt::format("{}: layer {}: a place is a number from 0", path, layer));
+      placement.push_back(place.get<int32_t>());
+    }
+  }
+  return placements;
+}
+
 }  // namespace
 
 Result<sixfold::LayoutOptions> LayoutOptionsFrom(const Options& options) {
   sixfold::LayoutOptions out;
   SF_ASSIGN_OR_RETURN(out.mesh, MeshFrom(options));
   out.sequence_parallel = options.Flag("sequence-parallel");
+  out.experts.expert_parallel = options.Flag("enable-expert-parallel")
+                                    ? ExpertMeshRequest::ExpertParallel::kOn
+                                    : ExpertMeshRequest::ExpertParallel::kOff;
+  out.experts.ep = options.MaybeInteger("expert-parallel-size");
+  out.experts.etp = options.MaybeInteger("expert-tensor-parallel-size");
+  if (const std::string& backend = options.Text("all2all-backend"); backend != "auto")
+    out.all2all = backend == "flat" ? All2AllBackend::kFlat : All2AllBackend::kHierarchical;
+  if (options.IsGiven("expert-placement")) {
+    SF_ASSIGN_OR_RETURN(out.placements, ReadPlacements(options.Text("expert-placement")));
+  }
   if (options.IsGiven("cluster")) {
     if (options.IsGiven("nodes"))
       return InvalidArgument("--cluster and --nodes exclude each other: the file has the nodes");

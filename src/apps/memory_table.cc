@@ -259,7 +259,8 @@ class Nearest {
       const Result<Layout> smaller =
           Layout::Make(layout.shape(), {.mesh = *mesh,
                                         .cluster = Cluster::OneNode(mesh->world()),
-                                        .sequence_parallel = layout.sequence_parallel()});
+                                        .sequence_parallel = layout.sequence_parallel(),
+                                        .experts = layout.options().experts});
       if (smaller.ok() && Fits(Tabulate(limits_, planned_, *smaller, launch_)))
         return fmt::format("--mesh {}", mesh->ToString());
     }

@@ -23,6 +23,14 @@ OptionSpec AxisOption(std::string_view name, std::vector<std::string_view> alias
           .help = help};
 }
 
+OptionSpec ExpertOption(std::string_view name, std::vector<std::string_view> aliases,
+                        std::string_view otherwise, std::string_view help) {
+  OptionSpec spec = AxisOption(name, std::move(aliases), help);
+  spec.fallback = "auto";
+  spec.auto_means = otherwise;
+  return spec;
+}
+
 }  // namespace
 
 std::vector<OptionSpec> LayoutOptions() {
@@ -41,6 +49,37 @@ std::vector<OptionSpec> LayoutOptions() {
        .commands = LaidOutCommands(),
        .fallback = "false",
        .help = "share the rows out among the tp ranks wherever these do not share weights"},
+      {.name = "enable-expert-parallel",
+       .aliases = {},
+       .type = kFlag,
+       .group = group,
+       .commands = LaidOutCommands(),
+       .fallback = "false",
+       .help = "deal whole experts to all ranks of a stage, instead of a part of each to every rank"},
+      ExpertOption("expert-parallel-size", {"ep-size", "ep", "-ep"},
+                   "all ranks of a stage with --enable-expert-parallel, else 1",
+                   "places that the experts of a layer are dealt to, over replicas too"),
+      ExpertOption("expert-tensor-parallel-size", {"etp-size", "etp", "-etp"},
+                   "1 with expert parallelism, else the tp size", "ranks that share each expert's weights"),
+      {.name = "all2all-backend",
+       .aliases = {"moe-a2a-backend"},
+       .type = kChoice,
+       .group = group,
+       .commands = LaidOutCommands(),
+       .metavar = "HOW",
+       .fallback = "auto",
+       .auto_means = "hierarchical when the ranks that share the experts out span nodes",
+       .choices = {"auto", "flat", "hierarchical"},
+       .help = "how rows reach experts: flat (to each rank that has one) or hierarchical (once to each "
+               "node, and on inside)"},
+      {.name = "expert-placement",
+       .aliases = {"init-expert-location"},
+       .type = kText,
+       .group = group,
+       .commands = LaidOutCommands(),
+       .metavar = "FILE",
+       .help = "JSON that says which place (from 0, of the ep) each expert of a layer has: "
+               "{\"1\": [0, 3, ...], ...}, layers from 1; others are dealt in order"},
       {.name = "mesh",
        .type = kText,
        .group = group,
@@ -48,6 +87,18 @@ std::vector<OptionSpec> LayoutOptions() {
        .metavar = "SIZES",
        .help = "all sizes in the order in which ranks count, the fastest first: tp2,dp4,pp2; "
                "instead of -tp, -dp and -pp, which count in the order tp, dp, pp"},
+      {.name = "record-routes",
+       .type = kText,
+       .group = group,
+       .commands = Commands(kLogits),
+       .metavar = "FILE",
+       .help = "write the experts that every token chose (safetensors, experts i32 [layers, tokens, top-k])"},
+      {.name = "replay-routes",
+       .type = kText,
+       .group = group,
+       .commands = Commands(kLogits),
+       .metavar = "FILE",
+       .help = "take the experts from a file that --record-routes wrote, instead of choosing them"},
       {.name = "cluster",
        .type = kText,
        .group = group,

@@ -16,9 +16,9 @@ namespace {
 constexpr size_t kFileBytesMax = 1 << 20;
 
 // One value of each thing that is varied.
-using Choice = std::array<int, 6>;  // tp, sp, pp, dp, nodes, order
-constexpr std::array<std::string_view, 6> kNames = {"tp", "sp", "pp", "dp", "nodes", "order"};
-enum { kTp, kSp, kPp, kDp, kNodes, kOrder };
+using Choice = std::array<int, 9>;
+enum { kTp, kSp, kPp, kDp, kNodes, kOrder, kEp, kEtp, kBackend };
+constexpr int kDefault = 0;  // of kEp, kEtp and kBackend: the flag is left out
 
 std::string FlagsOf(const Choice& c) {
   std::string mesh = c[kOrder] == 0 ? fmt::format("tp{},dp{},pp{}", c[kTp], c[kDp], c[kPp])
@@ -26,6 +26,9 @@ std::string FlagsOf(const Choice& c) {
   std::string flags = "--mesh " + mesh;
   if (c[kSp] == 1) flags += " --sequence-parallel";
   if (c[kNodes] > 1) flags += fmt::format(" --nodes {}", c[kNodes]);
+  if (c[kEp] != kDefault) flags += fmt::format(" --ep {}", c[kEp]);
+  if (c[kEtp] != kDefault) flags += fmt::format(" --etp {}", c[kEtp]);
+  if (c[kBackend] != kDefault) flags += fmt::format(" --all2all-backend {}", c[kBackend] == 1 ? "flat" : "hierarchical");
   return flags;
 }
 
@@ -36,6 +39,9 @@ Result<Layout> MakeLayout(const Choice& c, const ModelShape& shape) {
   sixfold::LayoutOptions options{.sequence_parallel = c[kSp] == 1};
   SF_ASSIGN_OR_RETURN(options.mesh, Mesh::Make(order));
   SF_ASSIGN_OR_RETURN(options.cluster, Cluster::EqualNodes(options.mesh.world(), c[kNodes]));
+  if (c[kEp] != kDefault) options.experts.ep = c[kEp];
+  if (c[kEtp] != kDefault) options.experts.etp = c[kEtp];
+  if (c[kBackend] != kDefault) options.all2all = c[kBackend] == 1 ? All2AllBackend::kFlat : All2AllBackend::kHierarchical;
   return Layout::Make(shape, options);
 }
 
@@ -44,17 +50,40 @@ bool IsRedundant(const Choice& c) {
   return (c[kSp] == 1 && c[kTp] == 1) || (c[kOrder] == 1 && (c[kPp] == 1 || c[kTp] * c[kDp] == 1));
 }
 
-std::vector<Choice> AllChoices() {
+int RanksOf(const Choice& c) { return c[kTp] * c[kPp] * c[kDp]; }
+
+// Expert places and parts that divide the ranks of a stage; none but the default for dense models. The backends differ only
+// where there are nodes to cross.
+void AddExpertChoices(Choice c, bool experts, std::vector<Choice>* all) {
+  all->push_back(c);
+  if (!experts) return;
+  const int ranks = c[kTp] * c[kDp];
+  for (const int ep : {1, 2, 3, 4, 8, 16}) {
+    for (const int etp : {1, 2}) {
+      if (ranks % (ep * etp) != 0) continue;
+      for (const int backend : {1, 2}) {
+        if (backend == 2 && c[kNodes] == 1) continue;
+        c[kEp] = ep;
+        c[kEtp] = etp;
+        c[kBackend] = backend;
+        all->push_back(c);
+      }
+    }
+  }
+}
+
+std::vector<Choice> AllChoices(bool experts, int64_t ranks_max) {
   std::vector<Choice> all;
   for (const int tp : {1, 2, 3, 4, 8})
     for (const int sp : {0, 1})
       for (const int pp : {1, 2, 3, 4})
-        for (const int dp : {1, 2, 4})
+        for (const int dp : {1, 2, 4, 8, 16})
           for (const int nodes : {1, 2, 4})
             for (const int order : {0, 1}) {
-              const Choice c = {tp, sp, pp, dp, nodes, order};
-              const bool fits = tp * pp * dp % nodes == 0 && tp * pp * dp > 1;
-              if (fits && !IsRedundant(c)) all.push_back(c);
+              const Choice c = {tp, sp, pp, dp, nodes, order, kDefault, kDefault, kDefault};
+              if (dp > 4 && !experts) continue;  // replicas of a dense model never meet
+              const bool fits = RanksOf(c) % nodes == 0 && RanksOf(c) > 1 && RanksOf(c) <= ranks_max;
+              if (fits && !IsRedundant(c)) AddExpertChoices(c, experts, &all);
             }
   return all;
 }
@@ -84,7 +113,7 @@ std::vector<Choice> Covering(const std::vector<Choice>& all) {
     for (const Choice& c : all) {
       int fresh = 0;
       for (const Pair& pair : PairsOf(c)) fresh += static_cast<int>(open.count(pair));
-      const std::pair<int, int> score = {fresh, -c[kTp] * c[kPp] * c[kDp]};
+      const std::pair<int, int> score = {fresh, -RanksOf(c)};
       if (best == nullptr || score > best_score) {
         best = &c;
         best_score = score;
@@ -136,9 +165,8 @@ Result<LayoutList> LayoutsToVerify(const Options& options, const ModelShape& sha
     return list;
   }
   std::vector<Choice> runnable;
-  for (const Choice& c : AllChoices()) {
-    const int world = c[kTp] * c[kPp] * c[kDp];
-    if (ranks.value_or(world) != world || world > options.Integer("max-ranks")) continue;
+  for (const Choice& c : AllChoices(shape.experts > 0, ranks.value_or(options.Integer("max-ranks")))) {
+    if (ranks.value_or(RanksOf(c)) != RanksOf(c)) continue;
     const Result<Layout> layout = MakeLayout(c, shape);
     if (layout.ok())
       runnable.push_back(c);

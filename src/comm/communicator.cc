@@ -188,11 +188,11 @@ void Communicator::QueueAllGather(CommOp op, const Bounds& bounds_bytes, std::by
   }
 }
 
-Status Communicator::AllGather(const Bounds& bounds_bytes, std::byte* all) {
+Status Communicator::AllGather(const Bounds& bounds_bytes, std::byte* all, CommOp op) {
   if (size() == 1) return OkStatus();
-  Count(CommOp::kAllGather);
-  QueueAllGather(CommOp::kAllGather, bounds_bytes, all);
-  return Run(Next(CommOp::kAllGather));
+  Count(op);
+  QueueAllGather(op, bounds_bytes, all);
+  return Run(Next(op));
 }
 
 Status Communicator::Gather(int root, const Bounds& bounds_bytes, const std::byte* mine,
@@ -214,20 +214,20 @@ Status Communicator::Gather(int root, const Bounds& bounds_bytes, const std::byt
 }
 
 Status Communicator::AllToAll(std::span<const std::span<const std::byte>> send,
-                              std::span<const std::span<std::byte>> recv) {
+                              std::span<const std::span<std::byte>> recv, CommOp op) {
   SF_CHECK_EQ(send.size(), group_.members.size());
   SF_CHECK_EQ(recv.size(), group_.members.size());
   SF_CHECK_EQ(send[index_].size(), recv[index_].size());
   if (!send[index_].empty() && send[index_].data() != recv[index_].data())
     std::memmove(recv[index_].data(), send[index_].data(), send[index_].size());
   if (size() == 1) return OkStatus();
-  Count(CommOp::kAllToAll);
+  Count(op);
   for (int m = 0; m < size(); ++m) {
     if (m == index_) continue;
-    Send(CommOp::kAllToAll, m, send[m].data(), static_cast<int64_t>(send[m].size()));
+    Send(op, m, send[m].data(), static_cast<int64_t>(send[m].size()));
     Receive(m, recv[m].data(), static_cast<int64_t>(recv[m].size()));
   }
-  return Run(Next(CommOp::kAllToAll));
+  return Run(Next(op));
 }
 
 Result<SendTicket> Communicator::StartSend(int to, std::span<const std::byte> data) {

@@ -28,8 +28,9 @@ using Bounds = std::vector<int64_t>;
 Bounds EqualBounds(int64_t elements, int members);  // sizes differ by at most one, larger first
 
 // All functions are collective: every member calls them in the same order with matching sizes.
-// Sizes may be zero, also for some members only. Errors: Transport::Exchange's. Groups of one
-// member move and count nothing. Thread rule: the rank's step thread.
+// Sizes may be zero, also for some members only. `op`: under which name a call is counted and
+// reported. Errors: Transport::Exchange's. Groups of one member move and count nothing. Thread
+// rule: the rank's step thread.
 class Communicator {
  public:
   // The transport outlives it. Traffic goes to `ledger` (payload) and `control` (Broadcast,
@@ -51,13 +52,13 @@ class Communicator {
                    void* out);
   // Member i gives bytes [bounds[i], bounds[i + 1]), which lie at their place in `all` already; the
   // others' are filled in.
-  Status AllGather(const Bounds& bounds_bytes, std::byte* all);
+  Status AllGather(const Bounds& bounds_bytes, std::byte* all, CommOp op = CommOp::kAllGather);
   // The same, to member `root` only. Others may pass their own part alone, with `all` pointing to
   // where byte 0 would be.
   Status Gather(int root, const Bounds& bounds_bytes, const std::byte* mine, std::byte* all);
   // send[i] goes to member i, recv[i] comes from it; a member's part to itself is copied.
   Status AllToAll(std::span<const std::span<const std::byte>> send,
-                  std::span<const std::span<std::byte>> recv);
+                  std::span<const std::span<std::byte>> recv, CommOp op = CommOp::kAllToAll);
   // To one member, done later; buffers as Transport says. The receiver calls Recv with the same
   // size.
   Result<SendTicket> StartSend(int to, std::span<const std::byte> data);

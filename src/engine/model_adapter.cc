@@ -1,9 +1,11 @@
 // The two places where the engine meets a loaded Model; all else goes through StepModel.
+#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "base/check.h"
 #include "engine/engine.h"
+#include "engine/expert_load.h"
 #include "engine/step_model.h"
 #include "kv/storage.h"
 #include "model/model.h"
@@ -28,12 +30,35 @@ class ModelAdapter : public StepModel {
   Result<std::span<const float>> Forward(std::span<const StepBatch> batches) override {
     SF_CHECK_EQ(batches.size(), 1u);
     SF_CHECK(kv_.has_value());
-    return model_->Forward(batches[0], *kv_);
+    const std::span<const float> logits = model_->Forward(batches[0], *kv_);
+    if (recording_) routes_.replicas = {model_->recorded_routes().experts};
+    if (model_->config().moe.experts > 0) {
+      const std::lock_guard lock(mutex_);
+      load_ = LoadOf(model_->layout(), model_->expert_counters().tokens);
+    }
+    return logits;
+  }
+
+  void RecordRoutes(bool record) override {
+    recording_ = record;
+    model_->RecordRoutes(record ? Model::Recording::kOn : Model::Recording::kOff);
+  }
+  const StepRoutes& last_routes() const override { return routes_; }
+  void ForceRoutes(StepRoutes routes) override {
+    model_->ForceRoutes({.top_k = model_->config().moe.top_k, .experts = std::move(routes.replicas[0])});
+  }
+  ExpertLoad expert_load() const override {
+    const std::lock_guard lock(mutex_);
+    return load_;
   }
 
  private:
   const std::unique_ptr<Model> model_;
   std::optional<KvStorage> kv_;
+  bool recording_ = false;
+  StepRoutes routes_;
+  mutable std::mutex mutex_;
+  ExpertLoad load_;  // guarded
 };
 
 }  // namespace

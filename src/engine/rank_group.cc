@@ -1,5 +1,6 @@
 #include "engine/rank_group.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "base/check.h"
 #include "comm/local/local_world.h"
+#include "engine/expert_load.h"
 #include "mesh/collectives.h"
 #include "model/stage.h"
 
@@ -20,6 +22,7 @@ namespace {
 constexpr std::chrono::milliseconds kLook{50};        // how often a caller looks whether the ranks have failed
 constexpr std::chrono::milliseconds kStuckGrace{500};  // then waits that long for rank 0 to say so itself
 constexpr std::chrono::seconds kJoinGrace{5};
+constexpr std::chrono::milliseconds kLoadAge{500};  // of expert_load, while there are steps
 
 }  // namespace
 
@@ -33,6 +36,8 @@ struct RankGroup::Impl {
   Transport* transport = nullptr;     // rank 0's
   int ranks_here = 1;
   Ledger predicted;
+  bool record = false;
+  StepRoutes routes, forced;
   std::string fingerprint;
   KvGeometry geometry;
 
@@ -43,6 +48,9 @@ struct RankGroup::Impl {
   Status loaded;
   bool ready = false;
   bool ending = false;
+  ExpertLoad load;
+  bool stale = false;  // a step came after `load`
+  std::chrono::steady_clock::time_point measured;
   int running = 0;  // threads that have not ended
   std::span<const float> logits;
 
@@ -60,8 +68,12 @@ struct RankGroup::Impl {
     changed.notify_all();
     while (!failed) {
       while (!job && !ending) {
-        changed.wait_for(lock, options.timeout / 8);
+        changed.wait_for(lock, stale ? std::min(kLoadAge, options.timeout / 8) : options.timeout / 8);
         transport->Progress({.step = runner.steps()});
+        if (!stale || job || ending) continue;
+        lock.unlock();
+        MeasureLoad(runner);
+        lock.lock();
       }
       if (!job) break;
       const auto work = std::exchange(job, nullptr);
@@ -73,6 +85,26 @@ struct RankGroup::Impl {
       changed.notify_all();
       if (fatal) break;
     }
+  }
+
+  // Asks all ranks what their experts did. A failure shows in what follows.
+  void MeasureLoad(RankRunner& runner) {
+    const Result<std::vector<RankReport>> reports = runner.Report();
+    const std::lock_guard lock(mutex);
+    stale = false;
+    measured = std::chrono::steady_clock::now();
+    if (reports.ok()) load = LoadOf(spec.layout, *reports);
+  }
+
+  // After a step, on rank 0's thread.
+  void NoteStep(RankRunner& runner) {
+    if (spec.config.moe.experts == 0) return;
+    {
+      const std::lock_guard lock(mutex);
+      stale = true;
+      if (std::chrono::steady_clock::now() - measured < kLoadAge) return;
+    }
+    MeasureLoad(runner);
   }
 
   void Follow(int rank) {
@@ -201,13 +233,25 @@ Result<std::span<const float>> RankGroup::Forward(std::span<const StepBatch> bat
   Impl& m = *impl_;
   std::vector<StepBatch> copy(batches.begin(), batches.end());
   SF_RETURN_IF_ERROR(m.Call([&m, copy = std::move(copy)](RankRunner& runner) mutable -> Status {
-    SF_ASSIGN_OR_RETURN(m.logits, runner.Step(std::move(copy)));
-    if (m.options.prediction == RankGroupOptions::Prediction::kOn) {
-      AddTo(&m.predicted, PlanCollectives(m.spec.layout, runner.last_shape()));
-    }
+    const bool predict = m.options.prediction == RankGroupOptions::Prediction::kOn;
+    const bool record = m.record || (predict && m.spec.layout.dispatches());
+    SF_ASSIGN_OR_RETURN(m.logits, runner.Step(std::move(copy), {.record_routes = record, .forced = std::move(m.forced)}));
+    m.forced = {};
+    if (record) m.routes = runner.last_routes();
+    if (predict) AddTo(&m.predicted, PlanCollectives(m.spec.layout, runner.last_shape(), &m.routes));
+    m.NoteStep(runner);
     return OkStatus();
   }));
   return m.logits;
+}
+
+void RankGroup::RecordRoutes(bool record) { impl_->record = record; }
+const StepRoutes& RankGroup::last_routes() const { return impl_->routes; }
+void RankGroup::ForceRoutes(StepRoutes routes) { impl_->forced = std::move(routes); }
+
+ExpertLoad RankGroup::expert_load() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->load;
 }
 
 Result<GroupStats> RankGroup::Stats() {
@@ -223,6 +267,7 @@ Result<GroupStats> RankGroup::Stats() {
   stats.world = m.spec.layout.world();
   stats.predicted = m.predicted;
   for (const RankReport& rank : stats.ranks) AddTo(&stats.counted, rank.ledger);
+  if (m.spec.config.moe.experts > 0) stats.experts = LoadOf(m.spec.layout, stats.ranks);
   return stats;
 }
 
@@ -231,7 +276,13 @@ Status RankGroup::Stop() {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->ending || !impl_->ready || !impl_->loaded.ok()) return OkStatus();
   }
-  Status status = impl_->Call([](RankRunner& runner) { return runner.Stop(); });
+  Status status = impl_->Call([impl = impl_.get()](RankRunner& runner) {
+    {
+      const std::lock_guard lock(impl->mutex);
+      impl->stale = false;  // nobody to ask from here on
+    }
+    return runner.Stop();
+  });
   const std::lock_guard lock(impl_->mutex);
   impl_->ending = true;
   impl_->changed.notify_all();

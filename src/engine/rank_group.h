@@ -27,6 +27,7 @@ struct GroupStats {
   int64_t steps = 0;
   Ledger counted, predicted;
   std::vector<RankReport> ranks;  // [world]
+  ExpertLoad experts;
 };
 
 // Rank 0 runs in a thread of its own, so that it shows signs of life while the engine has nothing to do. Thread rule: as
@@ -48,6 +49,10 @@ class RankGroup : public StepModel {
   Status health() const override;
   Status AllocateKv(int32_t blocks) override;
   Result<std::span<const float>> Forward(std::span<const StepBatch> batches) override;
+  void RecordRoutes(bool record) override;
+  const StepRoutes& last_routes() const override;
+  void ForceRoutes(StepRoutes routes) override;
+  ExpertLoad expert_load() const override;
 
   Result<GroupStats> Stats();
   // The ordinary end of all ranks; once, by the destructor at the latest.

@@ -87,6 +87,12 @@ void Encode(const RankCommand& command, std::vector<std::byte>* out) {
       w.PutAll(s.blocks);
     }
   }
+  w.Put(command.record_routes);
+  w.Put(static_cast<uint64_t>(command.forced.replicas.size()));
+  for (const auto& layers : command.forced.replicas) {
+    w.Put(static_cast<uint64_t>(layers.size()));
+    for (const std::vector<int32_t>& experts : layers) w.PutAll(experts);
+  }
 }
 
 Result<RankCommand> DecodeCommand(std::span<const std::byte> bytes) {
@@ -106,6 +112,12 @@ Result<RankCommand> DecodeCommand(std::span<const std::byte> bytes) {
       r.GetAll(&s.blocks);
     }
   }
+  command.record_routes = r.Get<bool>();
+  command.forced.replicas.resize(r.GetCount());
+  for (auto& layers : command.forced.replicas) {
+    layers.resize(r.GetCount());
+    for (std::vector<int32_t>& experts : layers) r.GetAll(&experts);
+  }
   SF_RETURN_IF_ERROR(r.End("command"));
   return command;
 }
@@ -117,6 +129,9 @@ void Encode(const RankReport& report, std::vector<std::byte>* out) {
   w.Put(report.comm_ns);
   w.Put(report.idle_ns);
   w.Put(report.step_ns);
+  w.PutAll(report.expert_tokens);
+  w.Put(report.dispatch_ns);
+  w.Put(report.combine_ns);
   w.Put(static_cast<uint64_t>(report.ledger.size()));
   for (const auto& [key, entry] : report.ledger) {
     w.Put(key);
@@ -132,6 +147,9 @@ Result<RankReport> DecodeReport(std::span<const std::byte> bytes) {
   report.comm_ns = r.Get<int64_t>();
   report.idle_ns = r.Get<int64_t>();
   report.step_ns = r.Get<int64_t>();
+  r.GetAll(&report.expert_tokens);
+  report.dispatch_ns = r.Get<int64_t>();
+  report.combine_ns = r.Get<int64_t>();
   for (uint64_t left = r.GetCount(); left > 0; --left) {
     const auto key = r.Get<LedgerKey>();
     report.ledger[key] = r.Get<LedgerEntry>();

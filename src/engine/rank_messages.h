@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "mesh/traffic.h"
 #include "comm/ledger.h"
+#include "mesh/collectives.h"
 #include "model/step_batch.h"
 
 namespace sixfold {
@@ -22,6 +22,8 @@ struct RankCommand {
   int32_t blocks = 0;               // kAllocateKv
   int64_t step = 0;                 // kStep
   std::vector<StepBatch> batches;   // kStep: [dp]
+  bool record_routes = false;       // kStep: every rank tells the leader its routes
+  StepRoutes forced;                // kStep: routes that replace the gate's choice; empty without
 };
 
 void Encode(const RankCommand& command, std::vector<std::byte>* out);
@@ -36,6 +38,8 @@ struct RankReport {
   int64_t comm_ns = 0;     // waiting for other ranks inside steps
   int64_t idle_ns = 0;     // waiting for the next command
   int64_t step_ns = 0;     // in steps, comm_ns included
+  std::vector<int64_t> expert_tokens;          // ExpertCounters
+  int64_t dispatch_ns = 0, combine_ns = 0;
 };
 
 void Encode(const RankReport& report, std::vector<std::byte>* out);

@@ -38,6 +38,14 @@ Communicator* RankRunner::Pair(Axis axis, int id, int first, int second) {
   return pairs_.back().get();
 }
 
+// Null for a group of one. ids: from there on, one a rank.
+std::unique_ptr<Communicator> RankRunner::Group(Axis axis, int ids, std::vector<int> members) {
+  if (members.size() < 2) return nullptr;
+  const int id = ids + members.front();
+  return std::make_unique<Communicator>(transport_, spec_.layout.cluster(),
+                                        CommGroup{.axis = axis, .id = id, .members = std::move(members)}, ledger_, control_);
+}
+
 void RankRunner::MakeCommunicators() {
   const Layout& layout = spec_.layout;
   const int world = layout.world();
@@ -46,14 +54,16 @@ void RankRunner::MakeCommunicators() {
   world_ = std::make_unique<Communicator>(transport_, layout.cluster(), all, untracked_, control_);
   const RankShard own = layout.Shard(rank_);
   comm_.transport = &transport_;
-  if (layout.tp() > 1) {
-    const std::vector<int> members = layout.TpGroup(own.dp, own.pp);
-    tp_ = std::make_unique<Communicator>(transport_, layout.cluster(),
-                                         CommGroup{.axis = Axis::kTp, .id = kTpIds + members.front(), .members = members},
-                                         ledger_, control_);
-    comm_.tp = tp_.get();
-  }
+  tp_ = Group(Axis::kTp, kTpIds, layout.TpGroup(own.dp, own.pp));
+  comm_.tp = tp_.get();
   const int stage_ids = kTpIds + world, leader_ids = stage_ids + world;
+  const int expert_ids = leader_ids + world, etp_ids = expert_ids + world;
+  if (layout.dispatches()) {
+    experts_ = Group(Axis::kEp, expert_ids, layout.DispatchGroup(rank_));
+    etp_ = Group(Axis::kEtp, etp_ids, layout.EtpGroup(rank_));
+    comm_.experts = experts_.get();
+    comm_.etp = etp_.get();
+  }
   if (own.pp > 0) {
     const int before = layout.RankAt(own.tp, own.dp, own.pp - 1);
     comm_.previous = Pair(Axis::kPp, stage_ids + before, before, rank_);
@@ -154,7 +164,9 @@ Status RankRunner::Take(const RankCommand& command) {
       const Status agreed = AllocateMine(command.blocks);
       return transport_.Failed().ok() ? OkStatus() : agreed;
     }
-    case CommandKind::kStep: return RunMine(command);
+    case CommandKind::kStep:
+      SF_RETURN_IF_ERROR(RunMine(command));
+      return command.record_routes ? GatherRoutes() : OkStatus();
     case CommandKind::kReport: return SendReport(nullptr);
     case CommandKind::kStop: return OkStatus();
   }
@@ -189,26 +201,40 @@ Status RankRunner::RunMine(const RankCommand& command) {
   for (const StepBatch& batch : command.batches) rows = std::max(rows, batch.tokens.size());
   const int count = MicroBatchCount(static_cast<int64_t>(rows), spec_.layout.pp());
   const RankShard& own = model_->shard();
-  Status status;
-  if (rank_ == 0) {
-    micro_batches_.clear();
-    for (const StepBatch& batch : command.batches) micro_batches_.push_back(SplitBatch(batch, count));
-    status = model_->RunStage(micro_batches_[own.dp], command.step, *kv_);
-  } else {
-    status = model_->RunStage(SplitBatch(command.batches[own.dp], count), command.step, *kv_);
+  rows_.assign(count, {});
+  for (int b = 0; b < count; ++b) {
+    for (const StepBatch& batch : command.batches) {
+      rows_[b].push_back(ShareOf(static_cast<int64_t>(batch.tokens.size()), count, b).size());
+    }
   }
+  // Only the leader needs those of other replicas.
+  micro_batches_.assign(command.batches.size(), {});
+  for (int dp = 0; dp < spec_.layout.dp(); ++dp) {
+    if (rank_ == 0 || dp == own.dp) micro_batches_[dp] = SplitBatch(command.batches[dp], count);
+  }
+  model_->RecordRoutes(command.record_routes ? Model::Recording::kOn : Model::Recording::kOff);
+  if (!command.forced.replicas.empty()) {
+    model_->ForceRoutes({.top_k = spec_.config.moe.top_k, .experts = command.forced.replicas[own.dp]});
+  }
+  const Status status =
+      model_->RunStage({.micro_batches = micro_batches_[own.dp], .rows = rows_, .step = command.step}, *kv_);
   comm_ns_ += (transport_.wait_time() - waited).count();
   step_ns_ += Since(start);
   return status;
 }
 
-Result<std::span<const float>> RankRunner::Step(std::vector<StepBatch> batches) {
-  RankCommand command{.kind = CommandKind::kStep, .step = steps_++, .batches = std::move(batches)};
+Result<std::span<const float>> RankRunner::Step(std::vector<StepBatch> batches, StepOptions options) {
+  RankCommand command{.kind = CommandKind::kStep,
+                      .step = steps_++,
+                      .batches = std::move(batches),
+                      .record_routes = options.record_routes,
+                      .forced = std::move(options.forced)};
   transport_.Progress({.step = command.step});
   SF_RETURN_IF_ERROR(Tell(command));
   SF_RETURN_IF_ERROR(RunMine(command));
   const auto start = Clock::now();
   SF_RETURN_IF_ERROR(CollectLogits());
+  if (command.record_routes) SF_RETURN_IF_ERROR(GatherRoutes());
   comm_ns_ += Since(start);
   step_ns_ += Since(start);
   return std::span<const float>(logits_);
@@ -251,14 +277,60 @@ Status RankRunner::CollectLogits() {
   return OkStatus();
 }
 
+// From every rank the routes of the rows that it answers for, by sparse layer of its stage and micro-batch.
+Status RankRunner::GatherRoutes() {
+  const Layout& layout = spec_.layout;
+  const ModelShape& m = layout.shape();
+  const int64_t top_k = m.top_k;
+  const auto sparse_before = [&](int64_t layer) { return std::count(m.sparse.begin(), m.sparse.begin() + layer, true); };
+  const auto own_slots = [&](const RankShard& s) {
+    int64_t slots = 0;
+    for (const std::vector<int64_t>& rows : rows_) slots += layout.DispatchRows(rows[s.dp], s.tp).size() * top_k;
+    return slots;
+  };
+  Bounds bounds = {0};
+  for (int r = 0; r < layout.world(); ++r) {
+    const RankShard s = layout.Shard(r);
+    const int64_t layers = sparse_before(s.layers.end) - sparse_before(s.layers.begin);
+    bounds.push_back(bounds.back() + layers * own_slots(s) * static_cast<int64_t>(sizeof(int32_t)));
+  }
+  std::vector<int32_t> mine;
+  for (const auto& layer : model_->recorded_routes().experts) mine.insert(mine.end(), layer.begin(), layer.end());
+  std::vector<int32_t> all(rank_ == 0 ? bounds.back() / sizeof(int32_t) : 0);
+  SF_RETURN_IF_ERROR(world_->Gather(0, bounds, reinterpret_cast<const std::byte*>(mine.data()),
+                                    reinterpret_cast<std::byte*>(all.data())));
+  if (rank_ != 0) return OkStatus();
+  routes_.replicas.assign(layout.dp(), std::vector<std::vector<int32_t>>(sparse_before(m.layers())));
+  const int32_t* from = all.data();
+  for (int r = 0; r < layout.world(); ++r) {
+    const RankShard s = layout.Shard(r);
+    for (int64_t l = sparse_before(s.layers.begin); l < sparse_before(s.layers.end); ++l) {
+      std::vector<int32_t>& to = routes_.replicas[s.dp][l];
+      int64_t first = 0;  // row of the micro-batch in the replica's step
+      for (const std::vector<int64_t>& rows : rows_) {
+        const Share own = layout.DispatchRows(rows[s.dp], s.tp);
+        to.resize(std::max(static_cast<int64_t>(to.size()), (first + rows[s.dp]) * top_k));
+        std::copy_n(from, own.size() * top_k, to.begin() + (first + own.begin) * top_k);
+        from += own.size() * top_k;
+        first += rows[s.dp];
+      }
+    }
+  }
+  return OkStatus();
+}
+
 Status RankRunner::SendReport(std::vector<RankReport>* all) {
   std::vector<std::byte> mine;
+  ExpertCounters experts = model_->expert_counters();
   Encode(RankReport{.rank = rank_,
                     .ledger = ledger_,
                     .control = control_,
                     .comm_ns = comm_ns_,
                     .idle_ns = idle_ns_,
-                    .step_ns = step_ns_},
+                    .step_ns = step_ns_,
+                    .expert_tokens = std::move(experts.tokens),
+                    .dispatch_ns = experts.dispatch.count(),
+                    .combine_ns = experts.combine.count()},
          &mine);
   const int world = spec_.layout.world();
   std::vector<int64_t> lengths(world);

@@ -47,7 +47,11 @@ class RankRunner {
   // Rank 0: tells the others, takes part, and returns what came of it. Collective.
   Status AllocateKv(int32_t blocks);
   // batches: [dp]. Logits of all replicas in order, [sum of logit_rows][vocab], valid until the next step.
-  Result<std::span<const float>> Step(std::vector<StepBatch> batches);
+  struct StepOptions {
+    bool record_routes = false;  // then last_routes() has them
+    StepRoutes forced = {};      // of the rows of `batches`; empty without
+  };
+  Result<std::span<const float>> Step(std::vector<StepBatch> batches, StepOptions options);
   Result<std::vector<RankReport>> Report();  // [world]
   Status Stop();
 
@@ -55,9 +59,11 @@ class RankRunner {
   int64_t steps() const { return steps_; }
   // Micro-batches of the last step: what PlanCollectives asks.
   const StepShape& last_shape() const { return shape_; }
+  const StepRoutes& last_routes() const { return routes_; }
 
  private:
   void MakeCommunicators();
+  std::unique_ptr<Communicator> Group(Axis axis, int ids, std::vector<int> members);
   Communicator* Pair(Axis axis, int id, int first, int second);
   Status Tell(const RankCommand& command);
   Status Agree(const Status& mine);
@@ -66,6 +72,7 @@ class RankRunner {
   Status AllocateMine(int32_t blocks);
   Status RunMine(const RankCommand& command);
   Status CollectLogits();
+  Status GatherRoutes();
   Status SendReport(std::vector<RankReport>* all);
 
   const InstanceSpec& spec_;
@@ -73,7 +80,7 @@ class RankRunner {
   Transport& transport_;
   Ledger ledger_, untracked_;  // of the model's operations; of the leader's own business
   ControlTraffic control_;
-  std::unique_ptr<Communicator> world_, tp_;
+  std::unique_ptr<Communicator> world_, tp_, experts_, etp_;
   std::vector<std::unique_ptr<Communicator>> pairs_;
   std::vector<Communicator*> from_last_stage_;  // rank 0: by dp, then tp; null for itself
   RankComm comm_;
@@ -81,7 +88,9 @@ class RankRunner {
   std::optional<KvStorage> kv_;
   int64_t steps_ = 0;
   StepShape shape_;
+  StepRoutes routes_;
   std::vector<std::vector<StepBatch>> micro_batches_;  // [dp] of the step in work
+  std::vector<std::vector<int64_t>> rows_;             // [micro-batches][dp] of the step in work
   std::vector<float> shard_, logits_;
   std::vector<std::byte> message_;
   int64_t comm_ns_ = 0, idle_ns_ = 0, step_ns_ = 0;

@@ -5,15 +5,26 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
 #include "kv/geometry.h"
+#include "mesh/collectives.h"
 #include "model/step_batch.h"
 
 namespace sixfold {
 
 class Model;
+
+// What a model's experts did since start.
+struct ExpertLoad {
+  int experts = 0;                  // 0: the model has none
+  std::vector<int64_t> tokens;      // [sparse layers, experts]: assignments
+  std::vector<double> imbalance;    // [sparse layers]: rows of the busiest ep place over the mean, at least 1; 0: no row yet
+  int64_t dispatch_bytes = 0, combine_bytes = 0;
+  double dispatch_seconds = 0, combine_seconds = 0;  // of the rank that spent most
+};
 
 // Thread rule: the sizes may be read from any thread; AllocateKv and Forward are called by one thread at a time.
 class StepModel {
@@ -37,6 +48,17 @@ class StepModel {
   // [sum of logit_rows][vocab] of all replicas in order, valid until the next call. A failure ends the instance: no pass
   // can follow.
   virtual Result<std::span<const float>> Forward(std::span<const StepBatch> batches) = 0;
+
+  // Router replay, for models with experts. While recording, last_routes() are those of the last pass; routes that are forced
+  // replace the gate's choice in the next pass, whose rows they must fit. By the thread that calls Forward.
+  virtual void RecordRoutes(bool) {}
+  virtual const StepRoutes& last_routes() const {
+    static const StepRoutes kNone;
+    return kNone;
+  }
+  virtual void ForceRoutes(StepRoutes) {}
+  // Lags behind by a second at most. Any thread.
+  virtual ExpertLoad expert_load() const { return {}; }
 
   // A failure that is known before a pass has met it (a rank that died while the engine was idle). Any thread, also
   // during Forward.

@@ -163,6 +163,10 @@ void Ops::AddBias(float* x, int64_t x_stride, int64_t rows, int64_t n, const flo
   });
 }
 
+void Ops::RoundBF16(float* x, int64_t n) { impl_->table.round_bf16(x, n); }
+
+void Ops::ToBF16(const float* x, int64_t n, uint16_t* out) { impl_->table.to_bf16(x, n, out); }
+
 void Ops::Combine(const CombineArgs& a) {
   const OpsTable& table = impl_->table;
   Split(impl_->pool, a.rows, a.rows * a.top_k * a.n, 1, [&](int64_t begin, int64_t end) {

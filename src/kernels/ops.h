@@ -111,6 +111,9 @@ class Ops {
   void AddBias(float* x, int64_t x_stride, int64_t rows, int64_t n, const float* bias);
   // out[r] = sum over slots s, ascending, of weights[r][s] * slots[slot_place[r][s]]: an fma chain from +0.
   void Combine(const CombineArgs& args);
+  // Rounding to bf16 as Combine and the products do it, one vector after the other.
+  void RoundBF16(float* x, int64_t n);
+  void ToBF16(const float* x, int64_t n, uint16_t* out);
   // Clamps to [-limit, limit] (OLMoE's clip_qkv).
   void Clamp(float* x, int64_t x_stride, int64_t rows, int64_t n, float limit);
 

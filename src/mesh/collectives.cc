@@ -98,11 +98,82 @@ void PlanLayer(const Layout& layout, int layer, int64_t rows, GroupPlan& tp) {
     tp.AllGather(k);
   }
   reduce(layout.output_cut(), 1);
-  if (sp) tp.AllGather(Times(row_bounds, m.hidden));
-  if (m.sparse[layer]) {
+  const bool dispatches = m.sparse[layer] && layout.dispatches();
+  // Rows that travel to experts are normalised where they are.
+  if (sp && !dispatches) tp.AllGather(Times(row_bounds, m.hidden));
+  if (dispatches) {
+    if (!sp) tp.AllGather(Times(row_bounds, m.hidden));  // each rank combined some rows
+  } else if (m.sparse[layer]) {
     reduce(layout.expert_down_cut(), m.top_k);
   } else {
     reduce(layout.down_cut(), 1);
+  }
+}
+
+// Rows of each member of a dispatch group in one micro-batch.
+std::vector<int64_t> RowsOfMembers(const Layout& layout, const std::vector<int>& group, const StepShape& step, size_t micro_batch) {
+  std::vector<int64_t> rows;
+  for (const int rank : group) {
+    const RankShard shard = layout.Shard(rank);
+    rows.push_back(layout.DispatchRows(step.replicas[shard.dp][micro_batch].rows, shard.tp).size());
+  }
+  return rows;
+}
+
+// What the experts of one layer and dispatch group move in one micro-batch. first_rows: [dp] of the micro-batch in its step.
+void PlanExperts(const Layout& layout, int layer, int sparse_index, const std::vector<int>& group, const StepShape& step,
+                 size_t micro_batch, std::span<const int64_t> first_rows, const StepRoutes* routes, Ledger* out) {
+  const ModelShape& m = layout.shape();
+  const DispatchPlanner planner = layout.PlannerFor(layer, group);
+  const std::vector<int64_t> rows = RowsOfMembers(layout, group, step, micro_batch);
+  GroupPlan ranks(layout, group, Axis::kEp, out);
+  std::vector<int64_t> bounds = {0};
+  for (const int64_t r : rows) bounds.push_back(bounds.back() + r);
+  ranks.AllGather(Times(bounds, m.top_k * RouteWords(layout.combine_form())), CommOp::kRoutes);
+  const auto reduce = [&](int64_t slots, GroupPlan& etp) {
+    etp.ReduceScatter(layout.expert_down_cut().tree, Times(RowBounds(slots, etp.size()), m.hidden));
+  };
+  if (routes == nullptr) {
+    AddTo(out, planner.ExpectedTraffic(rows, ExpertRowBytes(m)));
+    const int64_t slots = bounds.back() * m.top_k;
+    for (int ep = 0; ep < planner.group().ep(); ++ep) {
+      GroupPlan etp(layout, layout.EtpGroup(group[ep * planner.group().etp]), Axis::kEtp, out);
+      reduce(ShareOf(slots, planner.group().ep(), ep).size(), etp);
+    }
+    return;
+  }
+  std::vector<std::span<const int32_t>> of;
+  for (size_t i = 0; i < group.size(); ++i) {
+    const RankShard shard = layout.Shard(group[i]);
+    const Share own = layout.DispatchRows(step.replicas[shard.dp][micro_batch].rows, shard.tp);
+    of.push_back(std::span(routes->replicas[shard.dp][sparse_index])
+                     .subspan((first_rows[shard.dp] + own.begin) * m.top_k, own.size() * m.top_k));
+  }
+  const DispatchPlan plan = planner.Plan(of);
+  AddTo(out, planner.TrafficOf(plan, ExpertRowBytes(m)));
+  for (int ep = 0; ep < planner.group().ep(); ++ep) {
+    GroupPlan etp(layout, layout.EtpGroup(group[ep * planner.group().etp]), Axis::kEtp, out);
+    reduce(static_cast<int64_t>(plan.work[ep].size()), etp);
+  }
+}
+
+void PlanAllExperts(const Layout& layout, const StepShape& step, const StepRoutes* routes, Ledger* out) {
+  const ModelShape& m = layout.shape();
+  std::vector<int64_t> first_rows(layout.dp(), 0);
+  for (size_t batch = 0; batch < step.replicas.front().size(); ++batch) {
+    int sparse_index = 0;
+    for (int stage = 0; stage < layout.pp(); ++stage) {
+      const Share layers = layout.LayersOf(stage);
+      for (int layer = static_cast<int>(layers.begin); layer < layers.end; ++layer) {
+        if (!m.sparse[layer]) continue;
+        for (int edp = 0; edp < layout.expert_mesh().edp(); ++edp) {
+          const int first = layout.expert_mesh().RankAt({.stage = stage, .edp = edp});
+          PlanExperts(layout, layer, sparse_index, layout.DispatchGroup(first), step, batch, first_rows, routes, out);
+        }
+        ++sparse_index;
+      }
+    }
+    for (int dp = 0; dp < layout.dp(); ++dp) first_rows[dp] += step.replicas[dp][batch].rows;
   }
 }
 
@@ -162,9 +233,14 @@ std::vector<int64_t> WantedBounds(std::span<const int32_t> wanted, std::span<con
   return bounds;
 }
 
-Ledger PlanCollectives(const Layout& layout, const StepShape& step) {
+RowBytes ExpertRowBytes(const ModelShape& shape) {
+  return {.dispatch = shape.hidden * shape.dispatch_element_bytes, .combine = shape.hidden * shape.combine_element_bytes};
+}
+
+Ledger PlanCollectives(const Layout& layout, const StepShape& step, const StepRoutes* routes) {
   SF_CHECK_EQ(static_cast<int>(step.replicas.size()), layout.dp());
   Ledger out;
+  if (layout.dispatches()) PlanAllExperts(layout, step, routes, &out);
   for (int dp = 0; dp < layout.dp(); ++dp) {
     for (const MicroBatchShape& batch : step.replicas[dp]) PlanMicroBatch(layout, dp, batch, &out);
   }

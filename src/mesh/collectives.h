@@ -28,7 +28,17 @@ std::vector<int64_t> RowBounds(int64_t rows, int members);
 // [members + 1]: how many of `wanted` lie before each bound.
 std::vector<int64_t> WantedBounds(std::span<const int32_t> wanted, std::span<const int64_t> row_bounds);
 
-// Payload of one step. The leader, rank 0, gets all logits.
-Ledger PlanCollectives(const Layout& layout, const StepShape& step);
+// Experts that the rows of a step chose: [dp][sparse layers of the model][rows of the replica's micro-batches in order, top_k].
+struct StepRoutes {
+  std::vector<std::vector<std::vector<int32_t>>> replicas;
+};
+
+// Bytes of a row on its way to an expert and of an output on its way back: activations as the products read them, outputs in the
+// activation dtype.
+RowBytes ExpertRowBytes(const ModelShape& shape);
+
+// Bytes that one step sends. The leader, rank 0, gets all logits. routes: of the run, so that the answer is exact; null for the
+// expectation over uniform routes.
+Ledger PlanCollectives(const Layout& layout, const StepShape& step, const StepRoutes* routes);
 
 }  // namespace sixfold

@@ -122,8 +122,71 @@ Result<Layout> Layout::Make(const ModelShape& shape, const LayoutOptions& option
   layout.options_ = options;
   layout.output_ = CutOf(shape.output_units, layout.tp(), shape.numerics);
   layout.down_ = CutOf(shape.down_units, layout.tp(), shape.numerics);
-  layout.expert_down_ = CutOf(shape.expert_down_units, layout.tp(), shape.numerics);
+  SF_RETURN_IF_ERROR(layout.SetExperts());
   return layout;
+}
+
+Status Layout::SetExperts() {
+  SF_ASSIGN_OR_RETURN(expert_mesh_, ExpertMesh::Make(mesh(), options_.experts, shape_.experts));
+  expert_down_ = CutOf(shape_.expert_down_units, expert_mesh_.etp(), shape_.numerics);
+  SF_RETURN_IF_ERROR(CheckPlacements());
+  if (shape_.experts == 0) return OkStatus();
+  dispatches_ = expert_mesh_.ep() > 1 || expert_mesh_.etp() != tp();
+  bool crosses = false;
+  for (int rank = 0; rank < world(); ++rank) {
+    dispatches_ = dispatches_ || EtpGroup(rank) != mesh().Group(rank, Axis::kTp);
+    const std::vector<int> group = DispatchGroup(rank);
+    crosses = crosses || cluster().NodeOf(group.front()) != cluster().NodeOf(group.back());
+  }
+  all2all_ = options_.all2all.value_or(crosses ? All2AllBackend::kHierarchical : All2AllBackend::kFlat);
+  return OkStatus();
+}
+
+Status Layout::CheckPlacements() const {
+  for (const auto& [layer, placement] : options_.placements) {
+    const std::string where = fmt::format("the placement of layer {}", layer + 1);
+    if (layer < 0 || layer >= shape_.layers() || !shape_.sparse[layer]) {
+      return InvalidArgument(fmt::format("{}: the model has no experts there", where));
+    }
+    if (static_cast<int>(placement.size()) != shape_.experts) {
+      return InvalidArgument(
+          fmt::format("{} names {} experts and the model has {}", where, placement.size(), shape_.experts));
+    }
+    for (const int32_t ep : placement) {
+      if (ep < 0 || ep >= expert_mesh_.ep()) {
+        return InvalidArgument(
+            fmt::format("{} names place {} and ep is {}: places count from 0", where, ep, expert_mesh_.ep()));
+      }
+    }
+  }
+  return OkStatus();
+}
+
+ExpertPlacement Layout::PlacementOf(int layer) const {
+  const auto given = options_.placements.find(layer);
+  if (given != options_.placements.end()) return given->second;
+  ExpertPlacement placement;
+  for (int e = 0; e < shape_.experts; ++e) placement.push_back(expert_mesh_.EpOf(e));
+  return placement;
+}
+
+std::vector<int> Layout::ExpertsAt(int layer, int ep) const {
+  std::vector<int> experts;
+  const ExpertPlacement placement = PlacementOf(layer);
+  for (int e = 0; e < shape_.experts; ++e) {
+    if (placement[e] == ep) experts.push_back(e);
+  }
+  return experts;
+}
+
+std::vector<int> Layout::DispatchGroup(int rank) const {
+  static constexpr Axis kAxes[] = {Axis::kEtp, Axis::kEp};
+  return expert_mesh_.Group(rank, kAxes);
+}
+
+DispatchPlanner Layout::PlannerFor(int layer, const std::vector<int>& dispatch_group) const {
+  return DispatchPlanner(all2all_, combine_form(), cluster(),
+                         {.ranks = dispatch_group, .etp = expert_mesh_.etp(), .ep_of = PlacementOf(layer)}, shape_.top_k);
 }
 
 Layout Layout::Whole(const ModelShape& shape) {
@@ -137,12 +200,16 @@ RankShard Layout::Shard(int rank) const {
               .tp = mesh().Coordinate(rank, Axis::kTp),
               .dp = mesh().Coordinate(rank, Axis::kDp),
               .pp = mesh().Coordinate(rank, Axis::kPp)};
+  const ExpertMesh::Place place = expert_mesh_.PlaceOf(rank);
+  s.ep = place.ep;
+  s.etp = place.etp;
+  s.edp = place.edp;
   s.layers = LayersOf(s.pp);
   s.heads = {output_.k[s.tp].begin / shape_.head_dim, output_.k[s.tp].end / shape_.head_dim};
   const int group = shape_.heads / shape_.kv_heads;
   s.kv_heads = {s.heads.begin / group, (s.heads.end + group - 1) / group};
   if (!down_.k.empty()) s.intermediate = down_.k[s.tp];
-  if (!expert_down_.k.empty()) s.expert_intermediate = expert_down_.k[s.tp];
+  if (!expert_down_.k.empty()) s.expert_intermediate = expert_down_.k[s.etp];
   s.vocab = ShareOf(shape_.vocab, tp(), s.tp);
   s.first_stage = s.pp == 0;
   s.last_stage = s.pp == pp() - 1;
@@ -159,6 +226,7 @@ std::vector<int> Layout::TpGroup(int dp, int pp) const { return mesh().Group(Ran
 std::string Layout::ToString() const {
   std::string text = mesh().ToString();
   if (sequence_parallel()) text += " with sequence parallelism";
+  if (dispatches_) text += fmt::format(", experts {} {}", expert_mesh_.ToString(), NameOf(all2all_));
   if (cluster().nodes() > 1) text += fmt::format(" on {} nodes", cluster().nodes());
   return text;
 }

@@ -3,35 +3,47 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "mesh/axes.h"
 #include "mesh/cluster.h"
+#include "mesh/dispatch_plan.h"
+#include "mesh/expert_mesh.h"
 #include "mesh/model_shape.h"
 #include "mesh/tree_cut.h"
 
 namespace sixfold {
 
+// Which ep coordinate has each expert: [experts]. Without one, experts go to ep coordinates in ascending order, in shares that
+// differ by at most one.
+using ExpertPlacement = std::vector<int32_t>;
+
 struct LayoutOptions {
   Mesh mesh;
   Cluster cluster;  // of exactly mesh.world() ranks
   bool sequence_parallel = false;
+  ExpertMeshRequest experts = {};
+  std::optional<All2AllBackend> all2all = {};  // default: hierarchical when experts' rows cross nodes
+  std::map<int, ExpertPlacement> placements = {};  // by layer of the model
 };
 
-// A reduction over K that tp cuts: the k of each member, and the nodes of the tree.
+// A reduction over K that a group cuts (tp; etp inside an expert): the k of each member, and the nodes of the tree.
 struct KCut {
   TreeCut tree;
-  std::vector<Share> k;                          // [tp] elements of the reduction; may be empty
-  std::vector<std::vector<Share>> node_k;        // [tp][nodes of the member]: elements of each node
-  std::vector<std::vector<Leaves>> node_leaves;  // [tp][nodes]: the node's own leaves, from 0
+  std::vector<Share> k;                          // [members] elements of the reduction; may be empty
+  std::vector<std::vector<Share>> node_k;        // [members][nodes of the member]: elements of each node
+  std::vector<std::vector<Leaves>> node_leaves;  // [members][nodes]: the node's own leaves, from 0
 };
 
 // What one rank holds.
 struct RankShard {
   int rank = 0;
   int tp = 0, dp = 0, pp = 0;     // coordinates
+  int ep = 0, etp = 0, edp = 0;   // in the experts' mesh
   Share layers;                   // of the model's
   Share heads, kv_heads;          // query heads, and the K/V heads that they read
   Share intermediate;             // columns of gate and up, k of down
@@ -49,6 +61,7 @@ class Layout {
   static Layout Whole(const ModelShape& shape);
 
   const ModelShape& shape() const { return shape_; }
+  const LayoutOptions& options() const { return options_; }
   const Mesh& mesh() const { return options_.mesh; }
   const Cluster& cluster() const { return options_.cluster; }
   int world() const { return mesh().world(); }
@@ -59,6 +72,27 @@ class Layout {
 
   RankShard Shard(int rank) const;
   Share LayersOf(int stage) const { return ShareOf(shape_.layers(), pp(), stage); }
+  // Experts. `dispatches`: rows travel to their experts and back, among the ranks of DispatchGroup. Otherwise every rank has a
+  // part of every expert (ep = 1, and the ranks that share an expert are those that share the rows), and parts are summed as
+  // those of a dense FFN.
+  const ExpertMesh& expert_mesh() const { return expert_mesh_; }
+  bool dispatches() const { return dispatches_; }
+  All2AllBackend all2all() const { return all2all_; }
+  CombineForm combine_form() const {
+    return shape_.numerics == Numerics::kFast ? CombineForm::kNodeSums : CombineForm::kSlots;
+  }
+  // [experts] of a layer: which ep coordinate has each.
+  ExpertPlacement PlacementOf(int layer) const;
+  // Experts of a layer that an ep coordinate has, ascending.
+  std::vector<int> ExpertsAt(int layer, int ep) const;
+  // The ranks that exchange rows with `rank`: of its stage and its edp coordinate, etp fastest, then ep; and those of them that
+  // share its experts.
+  std::vector<int> DispatchGroup(int rank) const;
+  std::vector<int> EtpGroup(int rank) const { return expert_mesh_.Group(rank, Axis::kEtp); }
+  DispatchPlanner PlannerFor(int layer, const std::vector<int>& dispatch_group) const;
+  // Rows of a replica's micro-batch that a tp coordinate sends to experts: each row is one rank's.
+  Share DispatchRows(int64_t rows, int tp_coordinate) const { return ShareOf(rows, tp(), tp_coordinate); }
+
   // The ranks of a replica's stage in order of tp.
   std::vector<int> TpGroup(int dp, int pp) const;
   int RankAt(int tp, int dp, int pp) const;
@@ -72,9 +106,14 @@ class Layout {
  private:
   Layout() = default;
   static Status Check(const ModelShape& shape, const LayoutOptions& options);
+  Status SetExperts();
+  Status CheckPlacements() const;
 
   ModelShape shape_;
   LayoutOptions options_;
+  ExpertMesh expert_mesh_;
+  bool dispatches_ = false;
+  All2AllBackend all2all_ = All2AllBackend::kFlat;
   KCut output_, down_, expert_down_;
 };
 

@@ -116,7 +116,7 @@ TEST(Layout, RefusesWithTheReasonAndWhatRuns) {
 TEST(Collectives, TensorParallelBytes) {
   const Layout layout = Make(SmallShape(), "tp2");
   const int64_t rows = 10;
-  const Ledger ledger = PlanCollectives(layout, {{{{.rows = rows, .wanted = {9}}}}});
+  const Ledger ledger = PlanCollectives(layout, {{{{.rows = rows, .wanted = {9}}}}}, nullptr);
   // Elements split 2880 + 2880; a member's nodes of the other's half, then its own half of the sum.
   const int64_t half = rows * 576 / 2 * 4;
   const int64_t embedding = 2 * (half + half);
@@ -135,7 +135,7 @@ TEST(Collectives, RingVolumeWhereTheTreeIsEven) {
   shape.kv_heads = 4;
   shape.output_units = OutputProjectionLeaves(8, 64, 8, 32);
   const Layout layout = Make(shape, "tp4");
-  const Ledger ledger = PlanCollectives(layout, {{{{.rows = 16}}}});
+  const Ledger ledger = PlanCollectives(layout, {{{{.rows = 16}}}}, nullptr);
   const int64_t message = 16 * 576 * 4;
   EXPECT_EQ(ledger.at({Axis::kTp, CommOp::kAllReduce, LinkClass::kShm}).bytes, 5 * 2 * 3 * message);
 }
@@ -146,7 +146,7 @@ TEST(Collectives, SequenceParallelSendsAsMuchInTwoHalves) {
   shape.kv_heads = 4;
   shape.output_units = OutputProjectionLeaves(8, 64, 8, 32);
   const Layout layout = Make(shape, "tp4", 2, true);
-  const Ledger ledger = PlanCollectives(layout, {{{{.rows = 16}}}});
+  const Ledger ledger = PlanCollectives(layout, {{{{.rows = 16}}}}, nullptr);
   const int64_t message = 16 * 576 * 4;
   int64_t scatter = 0, gather = 0;
   for (const auto& [key, entry] : ledger) {
@@ -162,7 +162,7 @@ TEST(Collectives, SequenceParallelSendsAsMuchInTwoHalves) {
 TEST(Collectives, PipelineAndReplicas) {
   const Layout layout = Make(SmallShape(), "dp2,pp2", 2);
   const StepShape step{{{{.rows = 3}, {.rows = 2, .wanted = {1}}}, {{.rows = 0}, {.rows = 0}}}};
-  const Ledger ledger = PlanCollectives(layout, step);
+  const Ledger ledger = PlanCollectives(layout, step, nullptr);
   // Stages stand on different nodes; the idle replica takes part with nothing.
   EXPECT_EQ(ledger.at({Axis::kPp, CommOp::kSend, LinkClass::kEthernet}), (LedgerEntry{4 + 2, 5 * 576 * 4 + 49152 * 4}));
   EXPECT_EQ(ledger.at({Axis::kDp, CommOp::kSend, LinkClass::kEthernet}), (LedgerEntry{2, 0}));

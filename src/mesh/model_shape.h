@@ -26,6 +26,8 @@ struct ModelShape {
   // dealt, and each rank's share is summed as one.
   Leaves output_units, down_units, expert_down_units;
   int kv_element_bytes = 2;
+  // Of a row on its way to an expert, and of an output on its way back.
+  int dispatch_element_bytes = 2, combine_element_bytes = 2;
 
   int layers() const { return static_cast<int>(sparse.size()); }
 };

@@ -9,6 +9,9 @@ std::string_view NameOf(CommOp op) {
     case CommOp::kAllGather: return "all_gather";
     case CommOp::kGather: return "gather";
     case CommOp::kAllToAll: return "all_to_all";
+    case CommOp::kRoutes: return "routes";
+    case CommOp::kDispatch: return "dispatch";
+    case CommOp::kCombine: return "combine";
     case CommOp::kSend: return "send";
     case CommOp::kBroadcast: return "broadcast";
     case CommOp::kBarrier: return "barrier";

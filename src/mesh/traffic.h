@@ -12,8 +12,22 @@
 
 namespace sixfold {
 
-enum class CommOp : uint8_t { kAllReduce, kReduceScatter, kAllGather, kGather, kAllToAll, kSend, kBroadcast, kBarrier };
-std::string_view NameOf(CommOp op);  // "all_reduce", "reduce_scatter", "all_gather", "gather", "all_to_all", "send", …
+// kDispatch and kCombine are all-to-alls of rows to experts and of outputs back; kRoutes gathers who needs what, and is
+// metadata: counted apart from their payload.
+enum class CommOp : uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kGather,
+  kAllToAll,
+  kRoutes,
+  kDispatch,
+  kCombine,
+  kSend,
+  kBroadcast,
+  kBarrier
+};
+std::string_view NameOf(CommOp op);  // "all_reduce", "reduce_scatter", "all_gather", "gather", "all_to_all", "routes", …
 
 struct LedgerKey {
   Axis axis = Axis::kTp;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "model/expert_ffn.h"
 #include "model/layer_steps.h"
 #include "moe/gate.h"
@@ -10,28 +11,43 @@ namespace sixfold {
 
 namespace {
 
-// slot_experts and slot_weights [rows, top_k] of a sparse layer; sparse_index counts the model's sparse layers.
-void Route(ForwardContext& c, const LayerWeights& w, size_t sparse_index) {
+// slot_experts and slot_weights [rows.size(), top_k] for these rows of normed.
+void Route(ForwardContext& c, const LayerWeights& w, size_t sparse_index, Share rows) {
   ForwardScratch& s = c.s;
   const MoeConfig& moe = c.config.moe;
-  c.matmul.Prepare(s.normed.data(), c.rows, c.config.hidden, w.router.leaves, ActDType::kF32, {}, &s.a);
+  c.matmul.Prepare(s.normed.data() + rows.begin * c.config.hidden, rows.size(), c.config.hidden, w.router.leaves, ActDType::kF32,
+                   {}, &s.a);
   const MatMulTask product = Product(s.a, w.router, &s.router_logits);
   c.matmul.Run({&product, 1});
-  s.slot_experts.resize(c.rows * moe.top_k);
-  s.slot_weights.resize(c.rows * moe.top_k);
-  for (int64_t r = 0; r < c.rows; ++r) {
+  s.slot_experts.resize(rows.size() * moe.top_k);
+  s.slot_weights.resize(rows.size() * moe.top_k);
+  for (int64_t r = 0; r < rows.size(); ++r) {
     const std::span<const float> logits(&s.router_logits[r * moe.experts], moe.experts);
     int32_t* experts = &s.slot_experts[r * moe.top_k];
     float* weights = &s.slot_weights[r * moe.top_k];
     if (c.forced != nullptr) {
       const std::vector<int32_t>& given = c.forced->experts[sparse_index];
-      std::copy_n(&given[r * moe.top_k], moe.top_k, experts);
+      std::copy_n(&given[(c.batch_row + rows.begin + r) * moe.top_k], moe.top_k, experts);
       WeighExperts(moe, logits, experts, weights);
     } else {
       ChooseExperts(moe, logits, experts, weights);
     }
   }
-  if (c.record != nullptr) c.record->experts.push_back(s.slot_experts);
+}
+
+// Counts, and records when asked, the routes of those rows that this rank answers for: each row is one rank's. slots: routes of
+// rows from `first` on.
+void NoteRoutes(ForwardContext& c, size_t sparse_index, int64_t first) {
+  const int64_t top_k = c.config.moe.top_k;
+  const Share own = c.layout.DispatchRows(c.rows, c.own.tp);
+  const auto slots = std::span(c.s.slot_experts).subspan((own.begin - first) * top_k, own.size() * top_k);
+  const size_t local = sparse_index - c.first_sparse;
+  int64_t* counts = c.expert_tokens.data() + static_cast<int64_t>(local) * c.config.moe.experts;
+  for (const int32_t e : slots) ++counts[e];
+  if (c.record == nullptr) return;
+  std::vector<std::vector<int32_t>>& layers = c.record->experts;
+  layers.resize(std::max(layers.size(), local + 1));
+  layers[local].insert(layers[local].end(), slots.begin(), slots.end());
 }
 
 // Rows of each expert: expert e has rows expert_rows[expert_begin[e] .. expert_begin[e+1]), in row order; expert_slots
@@ -53,11 +69,6 @@ void GroupByExpert(ForwardContext& c) {
   }
   for (int e = moe.experts; e > 0; --e) next[e] = next[e - 1];
   next[0] = 0;
-  s.expert_order.resize(moe.experts);
-  for (int e = 0; e < moe.experts; ++e) s.expert_order[e] = e;
-  const auto count = [&](int32_t e) { return s.expert_begin[e + 1] - s.expert_begin[e]; };
-  std::sort(s.expert_order.begin(), s.expert_order.end(),
-            [&](int32_t a, int32_t b) { return count(a) != count(b) ? count(a) > count(b) : a < b; });
 }
 
 // expert_out [slots of own rows, hidden]: the sums of all ranks' parts; expert_place maps a slot of own rows to its place.
@@ -72,7 +83,7 @@ Status SumExperts(ForwardContext& c) {
   // Rows are shared out: the parts must lie by row.
   const auto slots = static_cast<int64_t>(s.expert_slots.size());
   s.partials.resize(s.expert_parts.size());
-  for (size_t node = 0; node < cut.node_k[c.own.tp].size(); ++node) {
+  for (size_t node = 0; node < cut.node_k[c.own.etp].size(); ++node) {
     const int64_t base = static_cast<int64_t>(node) * slots;
     for (int64_t i = 0; i < slots; ++i) {
       std::copy_n(&s.expert_parts[(base + s.expert_slots[i]) * hidden], hidden, &s.partials[(base + i) * hidden]);
@@ -83,8 +94,12 @@ Status SumExperts(ForwardContext& c) {
   return SumParts(c, ReduceType::kF32, cut.tree, top_k, &s.partials, &s.expert_out);
 }
 
-// x += the slots of own rows, weighted and added in slot order. Expert outputs cross ranks in the activation dtype, so they
-// are rounded to it here too.
+// Expert outputs cross ranks in the activation dtype, so they are rounded to it where they do not cross, too.
+CombineArgs::Rounding RoundingOf(const ForwardContext& c) {
+  return c.act == ActDType::kF32 ? CombineArgs::Rounding::kNone : CombineArgs::Rounding::kBF16;
+}
+
+// x += the slots of own rows, weighted and added in slot order.
 void CombineExperts(ForwardContext& c) {
   ForwardScratch& s = c.s;
   const int64_t rows = c.own_rows.size();
@@ -95,22 +110,87 @@ void CombineExperts(ForwardContext& c) {
                  .rows = rows,
                  .top_k = c.config.moe.top_k,
                  .n = c.config.hidden,
-                 .rounding = c.act == ActDType::kF32 ? CombineArgs::Rounding::kNone : CombineArgs::Rounding::kBF16,
+                 .rounding = RoundingOf(c),
                  .out = s.out.data()});
   c.ops.Add(s.x.data(), s.out.data(), rows * c.config.hidden);
+}
+
+// Every rank has a part of every expert, and the ranks that share the rows share the experts.
+Status SumInPlace(ForwardContext& c, const LayerWeights& w, size_t sparse_index) {
+  SF_RETURN_IF_ERROR(Norm(c, w.ffn_norm));
+  Route(c, w, sparse_index, {0, c.rows});
+  NoteRoutes(c, sparse_index, 0);
+  GroupByExpert(c);
+  RunExperts(c, w, {.x = c.s.normed.data(), .rows = c.s.expert_rows, .begin = c.s.expert_begin});
+  SF_RETURN_IF_ERROR(SumExperts(c));
+  CombineExperts(c);
+  return OkStatus();
+}
+
+// expert_begin [the rank's experts + 1]: where the slots of each begin in the work.
+void GroupWork(ForwardContext& c, const LayerWeights& w) {
+  ForwardScratch& s = c.s;
+  const std::span<const ExpertSlot> work = c.exchange->work();
+  s.expert_begin.assign(w.expert_ids.size() + 1, 0);
+  size_t local = 0;
+  for (const ExpertSlot& slot : work) {
+    while (w.expert_ids[local] != slot.expert) ++local;
+    ++s.expert_begin[local + 1];
+  }
+  for (size_t e = 0; e + 1 < s.expert_begin.size(); ++e) s.expert_begin[e + 1] += s.expert_begin[e];
+}
+
+// expert_out: complete outputs of this rank's share of the work.
+Status SumWork(ForwardContext& c) {
+  ForwardScratch& s = c.s;
+  const TreeCut& tree = c.layout.expert_down_cut().tree;
+  if (c.comm.etp == nullptr) {
+    SF_CHECK_EQ(tree.total_nodes(), 1);
+    std::swap(s.expert_parts, s.expert_out);
+    return OkStatus();
+  }
+  const int64_t hidden = c.config.hidden;
+  const Bounds bounds = Times(RowBounds(static_cast<int64_t>(c.exchange->work().size()), c.comm.etp->size()), hidden);
+  s.expert_out.resize(c.exchange->own_work().size() * hidden);
+  return c.comm.etp->ReduceScatter(ReduceType::kF32, tree, bounds, s.expert_parts.data(), s.expert_out.data());
+}
+
+// Each row goes from one rank to the ranks that have its experts, and comes back to be summed in slot order.
+Status SendToExperts(ForwardContext& c, const LayerWeights& w, int layer, size_t sparse_index) {
+  ForwardScratch& s = c.s;
+  const int64_t hidden = c.config.hidden;
+  const Share rows = c.layout.DispatchRows(c.rows, c.own.tp);
+  NormRows(c, w.ffn_norm, rows);
+  Route(c, w, sparse_index, rows);
+  NoteRoutes(c, sparse_index, rows.begin);
+  ExpertExchange& exchange = *c.exchange;
+  SF_RETURN_IF_ERROR(exchange.Dispatch(c.planners[layer - c.own.layers.begin], c.member_rows, s.normed.data() + rows.begin * hidden,
+                                       s.slot_experts.data(), s.slot_weights.data()));
+  GroupWork(c, w);
+  RunExperts(c, w, {.x = exchange.rows().data(), .rows = exchange.work_rows(), .begin = s.expert_begin});
+  SF_RETURN_IF_ERROR(SumWork(c));
+  SF_RETURN_IF_ERROR(exchange.Combine(std::span(s.expert_out).first(exchange.own_work().size() * hidden)));
+  const bool gather = c.comm.tp != nullptr && !c.layout.sequence_parallel();
+  const int64_t first = gather ? rows.begin : 0;
+  s.out.resize((gather ? c.rows : rows.size()) * hidden);
+  c.ops.Combine({.slots = exchange.terms(),
+                 .slot_place = exchange.places().data(),
+                 .weights = exchange.weights().data(),
+                 .rows = rows.size(),
+                 .top_k = c.config.moe.top_k,
+                 .n = hidden,
+                 .rounding = RoundingOf(c),
+                 .out = s.out.data() + first * hidden});
+  if (gather) SF_RETURN_IF_ERROR(c.comm.tp->AllGather(Times(RowsOf(c), hidden * kFloatBytes), BytesOf(s.out)));
+  c.ops.Add(s.x.data(), s.out.data(), static_cast<int64_t>(s.out.size()));
+  return OkStatus();
 }
 
 }  // namespace
 
 Status SparseBlock(ForwardContext& c, int layer, size_t sparse_index) {
   const LayerWeights& w = c.weights.layers[layer - c.own.layers.begin];
-  SF_RETURN_IF_ERROR(Norm(c, w.ffn_norm));
-  Route(c, w, sparse_index);
-  GroupByExpert(c);
-  RunExperts(c, w);
-  SF_RETURN_IF_ERROR(SumExperts(c));
-  CombineExperts(c);
-  return OkStatus();
+  return c.exchange == nullptr ? SumInPlace(c, w, sparse_index) : SendToExperts(c, w, layer, sparse_index);
 }
 
 }  // namespace sixfold

@@ -1,12 +1,22 @@
-// The experts' arithmetic: rows in, each rank's parts of every slot's output out. Where rows come from and go to is
+// The experts' arithmetic: rows in, this rank's parts of every slot's output out. Where rows come from and go to is
 // expert_block's.
 #pragma once
+
+#include <cstdint>
+#include <span>
 
 #include "model/forward.h"
 
 namespace sixfold {
 
-// expert_parts [nodes, slots, hidden]: this rank's parts of down(silu(gate) * up) of every slot, grouped by expert.
-void RunExperts(ForwardContext& c, const LayerWeights& w);
+// Slots of the rank's experts: those of its e-th expert are [begin[e], begin[e + 1]); slot i reads row rows[i] of x.
+struct ExpertWork {
+  const float* x = nullptr;        // [.., hidden]
+  std::span<const int32_t> rows;   // [slots]
+  std::span<const int32_t> begin;  // [experts + 1]
+};
+
+// expert_parts [nodes, slots, hidden]: this rank's parts of down(silu(gate) * up) of every slot.
+void RunExperts(ForwardContext& c, const LayerWeights& w, const ExpertWork& work);
 
 }  // namespace sixfold

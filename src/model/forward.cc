@@ -109,6 +109,8 @@ Status ForwardStage(ForwardContext& c, const StepBatch& batch, KvStorage& kv) {
   if (c.own.first_stage) SF_RETURN_IF_ERROR(Embed(c, batch));
   SF_CHECK_EQ(static_cast<int64_t>(c.s.x.size()), c.own_rows.size() * c.config.hidden);
   size_t sparse_index = 0;
+  c.first_sparse = std::count_if(c.config.layers.begin(), c.config.layers.begin() + c.own.layers.begin,
+                                 [](const LayerConfig& l) { return l.sparse; });
   for (int layer = 0; layer < static_cast<int>(c.own.layers.end); ++layer) {
     const bool sparse = c.config.layers[layer].sparse;
     if (layer >= c.own.layers.begin) {

@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "model/rank_comm.h"
 #include "model/step_batch.h"
+#include "moe/expert_exchange.h"
 
 namespace sixfold {
 
@@ -67,10 +68,19 @@ struct ForwardContext {
   int64_t step = 0;                        // for messages
   int micro_batch = 0;
   const std::function<void(const Model::Observation&)>* observer = nullptr;
-  ExpertRoutes* record = nullptr;          // filled when set
-  const ExpertRoutes* forced = nullptr;    // replaces the gate's choice when set
+  // Experts on other ranks: null when every rank has a part of every expert.
+  ExpertExchange* exchange = nullptr;
+  std::span<const DispatchPlanner> planners = {};  // [layers of the stage], those without experts unused
+  std::span<int64_t> expert_tokens = {};   // [sparse layers of the stage, experts]: counted up
+  // See Model::recorded_routes and ForceRoutes.
+  ExpertRoutes* record = nullptr;
+  const ExpertRoutes* forced = nullptr;
 
-  int64_t rows = 0;                        // of the micro-batch
+  // Of the micro-batch.
+  int64_t batch_row = 0;                   // its first row in the step's batch
+  std::span<const int64_t> member_rows = {};  // rows that each member of the exchange sends
+  size_t first_sparse = 0;                 // sparse layers before the stage
+  int64_t rows = 0;
   Share own_rows;                          // rows of x
 };
 

@@ -19,13 +19,17 @@ Status SumParts(ForwardContext& c, ReduceType type, const TreeCut& cut, int64_t 
   return c.comm.tp->AllReduce(type, cut, c.rows * width, parts->data(), out->data());
 }
 
-Status Norm(ForwardContext& c, const std::vector<float>& weight) {
+void NormRows(ForwardContext& c, const std::vector<float>& weight, Share rows) {
   const int64_t n = c.config.hidden;
   c.s.normed.resize(c.rows * n);
-  c.ops.RmsNorm(c.s.x.data(), n, c.own_rows.size(), n, weight.data(), c.config.norm_eps,
-                c.s.normed.data() + c.own_rows.begin * n, n);
+  c.ops.RmsNorm(c.s.x.data() + (rows.begin - c.own_rows.begin) * n, n, rows.size(), n, weight.data(), c.config.norm_eps,
+                c.s.normed.data() + rows.begin * n, n);
+}
+
+Status Norm(ForwardContext& c, const std::vector<float>& weight) {
+  NormRows(c, weight, c.own_rows);
   if (!c.layout.sequence_parallel()) return OkStatus();
-  return c.comm.tp->AllGather(Times(RowsOf(c), n * kFloatBytes), BytesOf(c.s.normed));
+  return c.comm.tp->AllGather(Times(RowsOf(c), c.config.hidden * kFloatBytes), BytesOf(c.s.normed));
 }
 
 MatMulTask Product(const Activations& a, const PackedMatrix& w, std::vector<float>* out) {

@@ -27,6 +27,8 @@ inline Bounds RowsOf(const ForwardContext& c) { return RowBounds(c.rows, c.layou
 Status SumParts(ForwardContext& c, ReduceType type, const TreeCut& cut, int64_t vectors, std::vector<float>* parts,
                 std::vector<float>* out);
 
+// Rows `rows` of normed [rows, hidden], from x: rows that this rank has.
+void NormRows(ForwardContext& c, const std::vector<float>& weight, Share rows);
 // normed [rows, hidden] of all rows, from this rank's rows of x.
 Status Norm(ForwardContext& c, const std::vector<float>& weight);
 

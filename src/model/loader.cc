@@ -258,19 +258,19 @@ class Packer {
   }
 
   // Columns of this rank's nodes of a cut reduction.
-  Status PackCut(const MatrixView& view, const KCut& cut, CutMatrix* out) {
-    const std::vector<Share>& nodes = cut.node_k[own_.tp];
+  Status PackCut(const MatrixView& view, const KCut& cut, int member, CutMatrix* out) {
+    const std::vector<Share>& nodes = cut.node_k[member];
     out->resize(nodes.size());
     for (size_t i = 0; i < nodes.size(); ++i) {
       SF_RETURN_IF_ERROR(PackView(view.Cols(nodes[i].begin, nodes[i].end),
-                                  {.act = o_.act, .leaves = cut.node_leaves[own_.tp][i]}, &(*out)[i]));
+                                  {.act = o_.act, .leaves = cut.node_leaves[member][i]}, &(*out)[i]));
     }
     return OkStatus();
   }
   Status PackCut(const std::string& name, const KCut& cut, CutMatrix* out) {
     SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(name));
     SF_ASSIGN_OR_RETURN(const MatrixView view, store_.Matrix(*t));
-    SF_RETURN_IF_ERROR(PackCut(view, cut, out));
+    SF_RETURN_IF_ERROR(PackCut(view, cut, own_.tp, out));
     Drop(*t);
     return OkStatus();
   }
@@ -318,22 +318,26 @@ class Packer {
     // The gate decides which weights a token meets: it is computed in fp32 whatever --dtype says.
     SF_RETURN_IF_ERROR(
         PackRows(Fill(n_.router, l) + n_.weight, {0, c_.moe.experts}, {.act = ActDType::kF32}, &w->router));
-    w->experts.resize(c_.moe.experts);
-    for (int e = 0; e < c_.moe.experts; ++e) {
-      ExpertWeights& expert = w->experts[e];
+    w->expert_ids = layout_.ExpertsAt(l, own_.ep);
+    w->experts.resize(w->expert_ids.size());
+    for (size_t i = 0; i < w->experts.size(); ++i) {
+      const int e = w->expert_ids[i];
+      ExpertWeights& expert = w->experts[i];
       SF_ASSIGN_OR_RETURN(const MatrixView gate, ExpertView(n_.expert_gate, l, e));
       SF_ASSIGN_OR_RETURN(const MatrixView up, ExpertView(n_.expert_up, l, e));
       SF_ASSIGN_OR_RETURN(const MatrixView down, ExpertView(n_.expert_down, l, e));
       SF_RETURN_IF_ERROR(PackRows(gate, own_.expert_intermediate, {}, &expert.gate));
       SF_RETURN_IF_ERROR(PackRows(up, own_.expert_intermediate, {}, &expert.up));
-      SF_RETURN_IF_ERROR(PackCut(down, layout_.expert_down_cut(), &expert.down));
+      SF_RETURN_IF_ERROR(PackCut(down, layout_.expert_down_cut(), own_.etp, &expert.down));
     }
-    return DropExpertPages(l);
+    return DropExpertPages(l, w->expert_ids);
   }
 
-  Status DropExpertPages(int l) {
+  // Experts of their own tensors; of a stacked tensor other ranks may be reading theirs.
+  Status DropExpertPages(int l, const std::vector<int>& experts) {
+    if (n_.stacked_experts) return OkStatus();
     for (const std::string& pattern : {n_.expert_gate, n_.expert_up, n_.expert_down}) {
-      for (int e = 0; e < (n_.stacked_experts ? 1 : c_.moe.experts); ++e) {
+      for (const int e : experts) {
         SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(Fill(pattern, l, e) + n_.weight));
         Drop(*t);
       }
@@ -395,7 +399,10 @@ Result<ModelShape> ShapeOf(const WeightStore& store, const ModelConfig& c, const
                    .top_k = c.moe.top_k,
                    .norm_across_heads = c.qk_norm == QkNorm::kWholeVector,
                    .numerics = options.numerics,
-                   .kv_element_bytes = options.act == ActDType::kF32 ? 4 : 2};
+                   .kv_element_bytes = options.act == ActDType::kF32 ? 4 : 2,
+                   // int8 codes are made of a whole row's fp32 values.
+                   .dispatch_element_bytes = options.act == ActDType::kBF16 ? 2 : 4,
+                   .combine_element_bytes = options.act == ActDType::kF32 ? 4 : 2};
   bool any_dense = false, any_sparse = false;
   for (const LayerConfig& layer : c.layers) {
     shape.sparse.push_back(layer.sparse);

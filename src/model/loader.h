@@ -32,7 +32,8 @@ struct LayerWeights {
   PackedMatrix gate, up;                         // dense layers; without columns when the share is empty
   CutMatrix down;
   PackedMatrix router;                           // sparse layers, fp32 activations
-  std::vector<ExpertWeights> experts;
+  std::vector<int> expert_ids;                   // the rank's experts of this layer, ascending
+  std::vector<ExpertWeights> experts;            // [expert_ids]
 };
 
 struct ModelWeights {

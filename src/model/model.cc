@@ -49,8 +49,23 @@ struct Model::Impl {
             .s = scratch,
             .step = step,
             .observer = observer ? &observer : nullptr,
+            .exchange = exchange ? &*exchange : nullptr,
+            .planners = planners,
+            .expert_tokens = expert_tokens,
             .record = recording == Recording::kOn ? &recorded : nullptr,
             .forced = forced ? &*forced : nullptr};
+  }
+
+  void SetUpExperts(int rank) {
+    int64_t sparse = 0;
+    for (int64_t l = shard.layers.begin; l < shard.layers.end; ++l) sparse += config.layers[l].sparse ? 1 : 0;
+    expert_tokens.assign(sparse * config.moe.experts, 0);
+    if (!layout.dispatches()) return;
+    const std::vector<int> group = layout.DispatchGroup(rank);
+    for (const int member : group) members.push_back(layout.Shard(member));
+    for (int64_t l = shard.layers.begin; l < shard.layers.end; ++l) {
+      planners.push_back(config.layers[l].sparse ? layout.PlannerFor(static_cast<int>(l), group) : DispatchPlanner());
+    }
   }
 
   std::shared_ptr<const WeightStore> store;  // the embedding is read from its mapping
@@ -68,6 +83,10 @@ struct Model::Impl {
   std::string fingerprint;
   ForwardScratch scratch;
   StageBuffers buffers;
+  std::optional<ExpertExchange> exchange;
+  std::vector<DispatchPlanner> planners;     // [layers of the stage], when rows travel to experts
+  std::vector<RankShard> members;            // of the exchange
+  std::vector<int64_t> expert_tokens;
   std::function<void(const Observation&)> observer;
   Recording recording = Recording::kOff;
   ExpertRoutes recorded;
@@ -94,6 +113,7 @@ Result<std::unique_ptr<Model>> Model::LoadShard(std::shared_ptr<const WeightStor
   m.rotation_magnitude = RotationMagnitude(m.config.rope);
   m.fingerprint = ModelFingerprint(*m.store, m.options);
   m.store->DropAllPages();  // what is left: norms, edges of tensors
+  m.SetUpExperts(rank);
   return model;
 }
 
@@ -109,21 +129,43 @@ KvGeometry Model::kv_geometry() const { return KvGeometryOf(impl_->layout, impl_
 std::span<const float> Model::Forward(const StepBatch& batch, KvStorage& kv) {
   Impl& m = *impl_;
   SF_CHECK_EQ(m.layout.world(), 1);
-  m.recorded = {.top_k = m.config.moe.top_k, .experts = {}};
-  const Status status = RunStage({&batch, 1}, 0, kv);
+  const Status status = RunStage({.micro_batches = {&batch, 1}}, kv);
   SF_CHECK(status.ok());  // nobody to wait for
-  m.forced.reset();
   return stage_logits();
 }
 
 void Model::Observe(std::function<void(const Observation&)> observer) { impl_->observer = std::move(observer); }
 
-void Model::Connect(const RankComm& comm) { impl_->comm = comm; }
+void Model::Connect(const RankComm& comm) {
+  Impl& m = *impl_;
+  m.comm = comm;
+  if (!m.layout.dispatches()) return;
+  const auto wire = [](int bytes) { return bytes == 4 ? WireType::kF32 : WireType::kBF16; };
+  const ModelShape& shape = m.layout.shape();
+  m.exchange.emplace(comm.experts,
+                     ExchangeOptions{.hidden = shape.hidden,
+                                     .dispatch = wire(shape.dispatch_element_bytes),
+                                     .combine = wire(shape.combine_element_bytes)},
+                     m.ops);
+}
 
-Status Model::RunStage(std::span<const StepBatch> micro_batches, int64_t step, KvStorage& kv) {
+Status Model::RunStage(const StageWork& work, KvStorage& kv) {
   SetFloatMode();  // member 0 of the pool is whichever thread calls
-  ForwardContext context = impl_->Context(step);
-  return RunMicroBatches(context, micro_batches, kv, &impl_->buffers);
+  Impl& m = *impl_;
+  m.recorded = {.top_k = m.config.moe.top_k, .experts = {}};
+  ForwardContext context = m.Context(work.step);
+  const Status status = RunMicroBatches(context, work, m.members, kv, &m.buffers);
+  m.forced.reset();
+  return status;
+}
+
+ExpertCounters Model::expert_counters() const {
+  ExpertCounters counters{.tokens = impl_->expert_tokens};
+  if (impl_->exchange) {
+    counters.dispatch = impl_->exchange->dispatch_time();
+    counters.combine = impl_->exchange->combine_time();
+  }
+  return counters;
 }
 
 std::span<const float> Model::stage_logits() const { return impl_->buffers.logits; }

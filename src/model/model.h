@@ -1,9 +1,11 @@
 // What one rank holds of a model: its share of the packed weights, and the forward pass over them.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,19 @@ struct ModelOptions {
 // Hash over weights, dtypes, numerics mode and version, leaves and chunk: unequal ones never share K/V.
 std::string ModelFingerprint(const WeightStore& store, const ModelOptions& options);
 
+// One step of a rank's stage.
+struct StageWork {
+  std::span<const StepBatch> micro_batches;          // of its own replica
+  std::span<const std::vector<int64_t>> rows = {};   // [micro-batches][dp]: of every replica; only read where rows travel to experts
+  int64_t step = 0;                                  // for messages
+};
+
+// What happened in a rank's expert layers since start.
+struct ExpertCounters {
+  std::vector<int64_t> tokens;  // [sparse layers of the stage, experts]: assignments of those rows that this rank answers for
+  std::chrono::nanoseconds dispatch{0}, combine{0};  // in both directions, waiting included
+};
+
 // Thread rule: Load in one thread; Forward and RunStage by one step thread at a time.
 class Model {
  public:
@@ -60,10 +75,10 @@ class Model {
 
   // Whom this rank talks to; what it points to outlives the model. Needed before RunStage under more than one rank.
   void Connect(const RankComm& comm);
-  // This rank's part of one step: its stage over the micro-batches of its replica, in order. Takes the residual stream from
+  // This rank's part of one step: its stage over the micro-batches, in order. Takes the residual stream from
   // the stage before and hands it on; on the last stage logits go to rank 0, or stay in stage_logits() on rank 0 itself.
   // Errors: the transport's.
-  Status RunStage(std::span<const StepBatch> micro_batches, int64_t step, KvStorage& kv);
+  Status RunStage(const StageWork& work, KvStorage& kv);
   // Called after each layer of RunStage with this rank's rows of the residual stream; for finding where two runs part. May be
   // empty.
   struct Observation {
@@ -75,11 +90,14 @@ class Model {
   // Rank 0, when it is of the last stage: [wanted rows of all micro-batches][vocabulary share].
   std::span<const float> stage_logits() const;
 
-  // Routes of the last pass are recorded when on; forced routes replace the gate's choice in the next pass (same rows).
+  // Recorded: of the last step, [sparse layers of the stage][rows of its replica that this rank answers for (Layout::DispatchRows
+  // of each micro-batch, in order), top_k]; all rows of a whole model. Forced routes replace the gate's choice in the next step:
+  // [sparse layers of the model][rows of the replica's batch, top_k].
   enum class Recording : uint8_t { kOff, kOn };
   void RecordRoutes(Recording recording);
   const ExpertRoutes& recorded_routes() const;
   void ForceRoutes(ExpertRoutes routes);
+  ExpertCounters expert_counters() const;
 
  private:
   Model();

@@ -7,6 +7,8 @@ namespace sixfold {
 
 struct RankComm {
   Communicator* tp = nullptr;         // the ranks that share its layers and rows
+  Communicator* experts = nullptr;    // the ranks that exchange rows with it (Layout::DispatchGroup)
+  Communicator* etp = nullptr;        // those of them that share its experts
   Communicator* previous = nullptr;   // pair with its counterpart one pipeline stage before; member 0 is the earlier stage
   Communicator* next = nullptr;       // the same, one stage on
   Communicator* leader = nullptr;     // pair with rank 0 (member 0), on ranks of the last stage that are not rank 0

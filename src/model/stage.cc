@@ -20,8 +20,12 @@ Status FinishAll(std::vector<std::pair<Communicator*, SendTicket>>& sends) {
 
 }  // namespace
 
-Status RunMicroBatches(ForwardContext& c, std::span<const StepBatch> micro_batches, KvStorage& kv, StageBuffers* buffers) {
+Status RunMicroBatches(ForwardContext& c, const StageWork& work, std::span<const RankShard> members, KvStorage& kv,
+                       StageBuffers* buffers) {
   ForwardScratch& s = c.s;
+  const std::span<const StepBatch> micro_batches = work.micro_batches;
+  std::vector<int64_t> member_rows(members.size());
+  c.batch_row = 0;
   std::vector<std::pair<Communicator*, SendTicket>> sends;
   buffers->outgoing.resize(std::max(buffers->outgoing.size(), micro_batches.size()));
   buffers->logits.clear();
@@ -34,7 +38,12 @@ Status RunMicroBatches(ForwardContext& c, std::span<const StepBatch> micro_batch
         SF_RETURN_IF_ERROR(c.comm.previous->Recv(0, std::as_writable_bytes(std::span(s.x))));
       }
       c.micro_batch = static_cast<int>(m);
+      for (size_t i = 0; i < members.size(); ++i) {
+        member_rows[i] = c.layout.DispatchRows(work.rows[m][members[i].dp], members[i].tp).size();
+      }
+      c.member_rows = member_rows;
       SF_RETURN_IF_ERROR(ForwardStage(c, micro_batches[m], kv));
+      c.batch_row += static_cast<int64_t>(micro_batches[m].tokens.size());
       std::vector<float>& outgoing = buffers->outgoing[m];
       Communicator* to = nullptr;
       int member = 0;

@@ -15,8 +15,8 @@ struct StageBuffers {
   std::vector<float> logits;                 // rank 0's own
 };
 
-// See Model::RunStage.
-Status RunMicroBatches(ForwardContext& context, std::span<const StepBatch> micro_batches, KvStorage& kv,
+// See Model::RunStage. members: shards of the ranks that exchange rows with this one, in their order.
+Status RunMicroBatches(ForwardContext& context, const StageWork& work, std::span<const RankShard> members, KvStorage& kv,
                        StageBuffers* buffers);
 
 // K/V of one block on a rank: its layers, and the K/V heads that its query heads read.

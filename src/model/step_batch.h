@@ -23,7 +23,8 @@ struct StepBatch {
   std::vector<StepSequence> sequences;
 };
 
-// Routes of a mixture-of-experts pass, recorded or forced: experts[layer][row * top_k + slot], sparse layers in order.
+// Routes of a mixture-of-experts pass, recorded or forced: experts[layer][row * top_k + slot], sparse layers in order (of the
+// model, or of a stage where that is said).
 struct ExpertRoutes {
   int top_k = 0;
   std::vector<std::vector<int32_t>> experts;

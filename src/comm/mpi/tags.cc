@@ -8,7 +8,7 @@ namespace sixfold::mpi {
 
 namespace {
 
-constexpr int kOpBits = 3;
+constexpr int kOpBits = 4;
 static_assert(static_cast<int>(CommOp::kBarrier) < 1 << kOpBits);
 
 }  // namespace
