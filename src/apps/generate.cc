@@ -138,7 +138,7 @@ Status RunGenerate(const Options& options, const Launch& launch) {
       const GenerateOutput output,
       Generate(*engine, {.prompt = std::move(prompt), .sampling = sampling}, on_delta));
   SF_RETURN_IF_ERROR(printed);
-  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, loaded.group));
+  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, engine->stats().experts, loaded.group));
   if (options.Flag("json")) return PrintJson(choices, sampling, prompt_tokens, output.seed);
   size_t tokens = 0;
   std::string text = streams ? "\n" : "";

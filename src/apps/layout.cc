@@ -48,8 +48,33 @@ ordered_json ShardJson(const Layout& layout, int rank) {
                        {"vocab", Range(s.vocab)},
                        {"embedding", s.first_stage},
                        {"head", s.last_stage}};
-  if (HasSparse(layout.shape())) json["expert_intermediate"] = Range(s.expert_intermediate);
+  if (!HasSparse(layout.shape())) return json;
+  json["ep"] = s.ep;
+  json["etp"] = s.etp;
+  json["edp"] = s.edp;
+  json["expert_intermediate"] = Range(s.expert_intermediate);
+  // Layers count from 0 here as in "layers"; those with the placement of most stand under "experts".
+  ordered_json by_layer = ordered_json::object();
+  for (int64_t l = s.layers.begin; l < s.layers.end; ++l) {
+    if (!layout.shape().sparse[static_cast<size_t>(l)]) continue;
+    const std::vector<int> experts = layout.ExpertsAt(static_cast<int>(l), s.ep);
+    if (layout.options().placements.contains(static_cast<int>(l))) {
+      by_layer[std::to_string(l)] = experts;
+    } else {
+      json["experts"] = experts;
+    }
+  }
+  if (!by_layer.empty()) json["experts_by_layer"] = std::move(by_layer);
   return json;
+}
+
+ordered_json GroupJson(const Layout& layout, const std::vector<int>& group) {
+  std::set<std::string> links;
+  for (size_t i = 0; i < group.size(); ++i) {
+    for (size_t j = i + 1; j < group.size(); ++j)
+      links.insert(std::string(NameOf(layout.cluster().LinkBetween(group[i], group[j]).link)));
+  }
+  return {{"ranks", group}, {"links", links}};
 }
 
 ordered_json GroupsJson(const Layout& layout) {
@@ -59,12 +84,20 @@ ordered_json GroupsJson(const Layout& layout) {
     groups = ordered_json::array();
     if (layout.mesh().size(axis) == 1) continue;
     for (const std::vector<int>& group : layout.mesh().Groups(std::span(&axis, 1))) {
-      std::set<std::string> links;
-      for (size_t i = 0; i < group.size(); ++i) {
-        for (size_t j = i + 1; j < group.size(); ++j)
-          links.insert(std::string(NameOf(layout.cluster().LinkBetween(group[i], group[j]).link)));
-      }
-      groups.push_back({{"ranks", group}, {"links", links}});
+      groups.push_back(GroupJson(layout, group));
+    }
+  }
+  if (!HasSparse(layout.shape())) return json;
+  // "dispatch": the ranks that exchange rows (ep and etp together).
+  static constexpr Axis kDispatch[] = {Axis::kEtp, Axis::kEp}, kEp[] = {Axis::kEp}, kEtp[] = {Axis::kEtp}, kEdp[] = {Axis::kEdp};
+  for (const auto& [name, axes] : {std::pair<std::string, std::span<const Axis>>{"ep", kEp},
+                                   {"etp", kEtp},
+                                   {"edp", kEdp},
+                                   {"dispatch", kDispatch}}) {
+    ordered_json& groups = json[name];
+    groups = ordered_json::array();
+    for (const std::vector<int>& group : layout.expert_mesh().Groups(axes)) {
+      if (group.size() > 1 && (name != "dispatch" || layout.dispatches())) groups.push_back(GroupJson(layout, group));
     }
   }
   return json;
@@ -112,18 +145,29 @@ std::string RangeText(Share share) {
   return share.size() == 0 ? "none" : fmt::format("{}-{}", share.begin, share.end - 1);
 }
 
+// "4-7", "4-7 columns 0-63", or how many where a file placed them.
+std::string ExpertsText(const Layout& layout, const RankShard& s) {
+  std::string text = layout.options().placements.empty() ? RangeText(layout.expert_mesh().ExpertsAt(s.ep)) : "as placed";
+  if (s.expert_intermediate.size() < layout.shape().expert_intermediate)
+    text += ", columns " + RangeText(s.expert_intermediate);
+  return text;
+}
+
 std::string TextOf(const PlannedModel& planned, int64_t rows, const Ledger& ledger) {
   const Layout& layout = planned.layout;
   std::string text = fmt::format("{}: {} ranks, {}\n\n", planned.name, layout.world(), layout.ToString());
-  text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}\n", "rank", "node", "tp", "dp",
-                      "pp", "layers", "heads", "kv heads", "ffn columns", "vocabulary");
+  const bool experts = HasSparse(layout.shape());
+  text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}{}\n", "rank", "node", "tp", "dp",
+                      "pp", "layers", "heads", "kv heads", "ffn columns", "vocabulary", experts ? "  experts" : "");
   for (int rank = 0; rank < layout.world(); ++rank) {
     const RankShard s = layout.Shard(rank);
-    text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}\n", rank,
+    text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}{}\n", rank,
                         layout.cluster().NodeOf(rank), s.tp, s.dp, s.pp, RangeText(s.layers), RangeText(s.heads),
-                        RangeText(s.kv_heads), RangeText(s.intermediate), RangeText(s.vocab));
+                        RangeText(s.kv_heads), RangeText(s.intermediate), RangeText(s.vocab),
+                        experts ? "  " + ExpertsText(layout, s) : "");
   }
-  text += fmt::format("\nA step of {} rows a replica sends:\n", rows);
+  text += fmt::format("\nA step of {} rows a replica sends{}:\n", rows,
+                      layout.dispatches() ? " (rows to experts: expected, if every expert is as likely)" : "");
   if (ledger.empty()) text += "  nothing\n";
   for (const auto& [key, entry] : ledger) {
     text += fmt::format("  {:<4} {:<15} {:<11} {:>8} times {:>16} bytes  ({})\n", NameOf(key.axis), NameOf(key.op),
@@ -152,6 +196,10 @@ Status RunLayout(const Options& options) {
   const ordered_json json = {{"model", planned.name},
                              {"mesh", layout.mesh().ToString()},
                              {"sequence_parallel", layout.sequence_parallel()},
+                             {"expert_mesh", HasSparse(layout.shape()) ? ordered_json(layout.expert_mesh().ToString())
+                                                                       : ordered_json(nullptr)},
+                             {"all2all_backend", layout.dispatches() ? ordered_json(NameOf(layout.all2all()))
+                                                                     : ordered_json(nullptr)},
                              {"world", layout.world()},
                              {"cluster", ClusterJson(layout.cluster())},
                              {"ranks", std::move(ranks)},

@@ -132,7 +132,33 @@ std::string CollectivesJson(const Ledger& counted, const Ledger& predicted) {
   return CollectiveRows(counted, predicted).dump();
 }
 
-Status WriteStats(const Options& options, const Layout& layout, RankGroup* group) {
+namespace {
+
+// Layers count from 0, over those that have experts.
+ordered_json ExpertsJson(const Layout& layout, const ExpertLoad& load) {
+  ordered_json layers = ordered_json::array();
+  size_t sparse = 0;
+  for (int layer = 0; layer < layout.shape().layers(); ++layer) {
+    if (!layout.shape().sparse[static_cast<size_t>(layer)]) continue;
+    const auto first = load.tokens.begin() + static_cast<int64_t>(sparse) * load.experts;
+    layers.push_back({{"layer", layer},
+                      {"imbalance", load.imbalance[sparse]},
+                      {"assignments", std::vector<int64_t>(first, first + load.experts)}});
+    ++sparse;
+  }
+  return {{"mesh", layout.expert_mesh().ToString()},
+          {"all2all_backend", layout.dispatches() ? ordered_json(NameOf(layout.all2all())) : ordered_json(nullptr)},
+          {"assignments", load.assignments()},
+          {"imbalance_mean", load.imbalance_mean()},
+          {"imbalance_max", load.imbalance_max()},
+          {"dispatch", {{"bytes", load.dispatch_bytes}, {"seconds", load.dispatch_seconds}}},
+          {"combine", {{"bytes", load.combine_bytes}, {"seconds", load.combine_seconds}}},
+          {"layers", std::move(layers)}};
+}
+
+}  // namespace
+
+Status WriteStats(const Options& options, const Layout& layout, const ExpertLoad& alone, RankGroup* group) {
   if (!options.IsGiven("stats")) return OkStatus();
   GroupStats stats{.world = 1};
   if (group != nullptr) {
@@ -148,20 +174,27 @@ Status WriteStats(const Options& options, const Layout& layout, RankGroup* group
                      {"tp", shard.tp},
                      {"dp", shard.dp},
                      {"pp", shard.pp},
+                     {"ep", shard.ep},
+                     {"etp", shard.etp},
+                     {"edp", shard.edp},
                      {"step_seconds", static_cast<double>(r.step_ns) / kSecond},
                      {"comm_seconds", static_cast<double>(r.comm_ns) / kSecond},
-                     {"idle_seconds", static_cast<double>(r.idle_ns) / kSecond}});
+                     {"idle_seconds", static_cast<double>(r.idle_ns) / kSecond},
+                     {"dispatch_seconds", static_cast<double>(r.dispatch_ns) / kSecond},
+                     {"combine_seconds", static_cast<double>(r.combine_ns) / kSecond}});
     control.messages += r.control.messages;
     control.bytes += r.control.bytes;
   }
   if (group == nullptr) ranks.push_back({{"rank", 0}, {"node", 0}, {"tp", 0}, {"dp", 0}, {"pp", 0}});
-  const ordered_json json = {
+  ordered_json json = {
       {"world", stats.world},
       {"layout", layout.ToString()},
       {"steps", stats.steps},
       {"ranks", std::move(ranks)},
       {"collectives", CollectiveRows(stats.counted, stats.predicted)},
       {"control", {{"messages", control.messages}, {"bytes", control.bytes}}}};
+  const ExpertLoad load = group != nullptr ? stats.experts : alone;
+  if (load.experts > 0) json["experts"] = ExpertsJson(layout, load);
   return WriteTextFile(options.Text("stats"), json.dump(1) + "\n");
 }
 

@@ -21,7 +21,7 @@ RankGroupOptions GroupOptionsFrom(const Options& options);
 // A JSON array of rows {axis, op, link, count, counted_bytes, predicted_bytes} of both ledgers.
 std::string CollectivesJson(const Ledger& counted, const Ledger& predicted);
 
-// Writes --stats, if it is given. group: null for one rank.
-Status WriteStats(const Options& options, const Layout& layout, RankGroup* group);
+// Writes --stats, if it is given. group: null for one rank, whose experts' load is `alone`.
+Status WriteStats(const Options& options, const Layout& layout, const ExpertLoad& alone, RankGroup* group);
 
 }  // namespace sixfold::apps

@@ -8,6 +8,7 @@
 #include "apps/loading.h"
 #include "apps/output.h"
 #include "apps/prefill.h"
+#include "apps/routes_file.h"
 #include "apps/tensor_output.h"
 
 namespace sixfold::apps {
@@ -30,6 +31,15 @@ Status RunLogits(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Prefill> prefill, Prefill::Create(model, count, chunk));
   SF_ASSIGN_OR_RETURN(const auto output, TensorOutput::Create(output_path, "logits",
                                                               std::vector<int64_t>{count, vocab}));
+  TokenRoutes recorded, replayed;
+  if (options.IsGiven("replay-routes")) {
+    SF_ASSIGN_OR_RETURN(replayed, ReadRoutes(options.Text("replay-routes"), loaded.layout.shape(), tokens));
+    prefill->Replay(&replayed, count);
+  }
+  if (options.IsGiven("record-routes")) {
+    if (loaded.config.moe.experts == 0) return InvalidArgument("--record-routes: the model has no experts");
+    prefill->Record(&recorded);
+  }
   Progress progress("prefill",
                     options.Flag("quiet") ? Progress::Mode::kQuiet : Progress::Mode::kShown);
   SF_RETURN_IF_ERROR(prefill->Run(tokens, 0, [&](int64_t first, std::span<const float> logits) {
@@ -37,7 +47,9 @@ Status RunLogits(const Options& options, const Launch& launch) {
     return output->Append(logits);
   }));
   SF_RETURN_IF_ERROR(output->Commit());
-  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, loaded.group));
+  if (options.IsGiven("record-routes"))
+    SF_RETURN_IF_ERROR(WriteRoutes(options.Text("record-routes"), loaded.layout.shape(), tokens, recorded));
+  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, model.expert_load(), loaded.group));
   if (options.Flag("json")) {
     return Print(fmt::format("{{\"tokens\": {}, \"vocab\": {}, \"fingerprint\": \"{}\"}}\n", count,
                              vocab, loaded.fingerprint));

@@ -137,7 +137,7 @@ Status RunPerplexity(const Options& options, const Launch& launch) {
                       fmt::format("{:.4f} so far", score.Perplexity()));
     }
   }
-  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, loaded.group));
+  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, loaded.model->expert_load(), loaded.group));
   return Report(options, score, windows, context);
 }
 

@@ -43,10 +43,35 @@ Status Prefill::Run(std::span<const TokenId> tokens, int64_t logits_from,
     sequence.blocks.resize(static_cast<size_t>(BlocksFor(end)));
     std::iota(sequence.blocks.begin(), sequence.blocks.end(), 0);
     batch.sequences.push_back(std::move(sequence));
+    if (replay_ != nullptr) ForceRows(begin, end);
     SF_ASSIGN_OR_RETURN(const std::span<const float> logits, model_.Forward(batches));
+    if (record_ != nullptr) {
+      const auto& layers = model_.last_routes().replicas.front();
+      record_->experts.resize(layers.size());
+      for (size_t l = 0; l < layers.size(); ++l)
+        record_->experts[l].insert(record_->experts[l].end(), layers[l].begin(), layers[l].end());
+    }
     if (wanted_from < end) SF_RETURN_IF_ERROR(on_logits(wanted_from, logits));
   }
   return OkStatus();
+}
+
+void Prefill::Record(TokenRoutes* routes) {
+  record_ = routes;
+  model_.RecordRoutes(routes != nullptr);
+}
+
+// Rows [begin, end) of the file are the rows of the pass that follows, all on replica 0.
+void Prefill::ForceRows(int64_t begin, int64_t end) {
+  StepRoutes routes;
+  routes.replicas.resize(static_cast<size_t>(model_.replicas()));
+  for (auto& layers : routes.replicas) layers.resize(replay_->experts.size());
+  for (size_t l = 0; l < replay_->experts.size(); ++l) {
+    const std::vector<int32_t>& all = replay_->experts[l];
+    const auto top_k = static_cast<int64_t>(all.size()) / replay_tokens_;
+    routes.replicas.front()[l].assign(all.begin() + begin * top_k, all.begin() + end * top_k);
+  }
+  model_.ForceRoutes(std::move(routes));
 }
 
 }  // namespace sixfold::apps

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "apps/routes_file.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "engine/step_model.h"
@@ -29,13 +30,25 @@ class Prefill {
   // `logits_from` on, in order; ends early when on_logits fails.
   Status Run(std::span<const TokenId> tokens, int64_t logits_from, const OnLogits& on_logits);
 
+  // Of the runs that follow: where the experts of all tokens are put, and where they are taken from. Null: neither.
+  void Record(TokenRoutes* routes);
+  void Replay(const TokenRoutes* routes, int64_t tokens) {
+    replay_ = routes;
+    replay_tokens_ = tokens;
+  }
+
  private:
+  void ForceRows(int64_t begin, int64_t end);
+
   Prefill(StepModel& model, int64_t blocks, int64_t chunk)
       : model_(model), blocks_(blocks), chunk_(chunk) {}
 
   StepModel& model_;
   int64_t blocks_;
   int64_t chunk_;
+  TokenRoutes* record_ = nullptr;
+  const TokenRoutes* replay_ = nullptr;
+  int64_t replay_tokens_ = 0;
 };
 
 }  // namespace sixfold::apps

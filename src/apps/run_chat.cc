@@ -229,7 +229,7 @@ Status RunChat(const Options& options, const Launch& launch) {
   Chat chat(options, {*tokenizer, *engine, config.vocab}, std::move(sampling), interrupts);
   SF_RETURN_IF_ERROR(chat.SetUp());
   SF_RETURN_IF_ERROR(prompt ? chat.Ask(*prompt) : Converse(chat, interrupts));
-  return WriteStats(options, loaded.layout, loaded.group);
+  return WriteStats(options, loaded.layout, engine->stats().experts, loaded.group);
 }
 
 }  // namespace sixfold::apps

@@ -123,7 +123,7 @@ Status RunServe(const Options& options, const Launch& launch) {
   server->Wait();
   if (!engine->health().ok())
     return Status(StatusCode::kUnavailable, "ended, because the instance has failed");
-  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, loaded.group));
+  SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, engine->stats().experts, loaded.group));
   if (!options.Flag("quiet")) Remark("drained, bye");
   return OkStatus();
 }

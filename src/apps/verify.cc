@@ -294,18 +294,23 @@ std::optional<int> RanksOf(const Launch& launch) {
   return launch.mpi != nullptr ? std::optional<int>(launch.mpi->world()) : std::nullopt;
 }
 
-// The model, as the flags of verify itself cut it (one rank unless they say more), for any launch: which layouts run is
-// up to --layouts.
+// The model, as the flags of verify itself cut it (one rank unless they say more), for any launch.
 Result<PlannedModel> PlanForVerify(const Options& options) {
   Launch alone;
   return PlanModel(options, alone, nullptr);
+}
+
+// Those of --layouts; without it the layout of verify's own flags, if they cut anything.
+Result<LayoutList> LayoutsOf(const Options& options, const PlannedModel& planned, const Launch& launch) {
+  const Layout* own = planned.layout.world() > 1 ? &planned.layout : nullptr;
+  return LayoutsToVerify(options, planned.layout.shape(), own, RanksOf(launch));
 }
 
 }  // namespace
 
 Status FollowVerify(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanForVerify(options));
-  SF_ASSIGN_OR_RETURN(LayoutList list, LayoutsToVerify(options, planned.layout.shape(), RanksOf(launch)));
+  SF_ASSIGN_OR_RETURN(LayoutList list, LayoutsOf(options, planned, launch));
   const int threads = static_cast<int>(options.MaybeInteger("threads").value_or(1));
   for (const NamedLayout& named : list.layouts) {
     SF_RETURN_IF_ERROR(RunRank(SpecFor(planned, named.layout, threads), *launch.mpi));
@@ -316,7 +321,7 @@ Status FollowVerify(const Options& options, const Launch& launch) {
 Status RunVerify(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanForVerify(options));
   SF_ASSIGN_OR_RETURN(const LayoutList list,
-                      LayoutsToVerify(options, planned.layout.shape(), RanksOf(launch)));
+                      LayoutsOf(options, planned, launch));
   if (planned.options.numerics == Numerics::kFast && planned.config.moe.experts > 0) {
     return InvalidArgument("--numerics fast: with experts a rounding may change a route, after which no bound holds; "
                            "verify such a model in reproducible mode");

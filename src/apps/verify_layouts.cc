@@ -154,9 +154,13 @@ Result<LayoutList> FromFile(const std::string& path, const ModelShape& shape) {
 }  // namespace
 
 Result<LayoutList> LayoutsToVerify(const Options& options, const ModelShape& shape,
-                                   std::optional<int> ranks) {
+                                   const Layout* own, std::optional<int> ranks) {
   const std::string& which = options.Text("layouts");
   LayoutList list;
+  if (own != nullptr && !options.IsGiven("layouts")) {
+    if (ranks.value_or(own->world()) == own->world()) list.layouts.push_back({own->ToString(), *own});
+    return list;
+  }
   if (which != "all" && which != "covering") {
     SF_ASSIGN_OR_RETURN(list, FromFile(which, shape));
     std::erase_if(list.layouts, [&](const NamedLayout& named) {

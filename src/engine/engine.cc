@@ -365,8 +365,10 @@ void Engine::AbortChoice(RequestId id, int choice) { impl_->inbox.Abort(id, choi
 
 EngineStats Engine::stats() const {
   const int64_t alive = impl_->inbox.choices_alive();
+  ExpertLoad experts = impl_->model->expert_load();
   const std::lock_guard lock(impl_->stats_mutex);
   EngineStats stats = impl_->published;
+  stats.experts = std::move(experts);
   stats.waiting = static_cast<int>(std::max<int64_t>(0, alive - stats.running));
   return stats;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/expert_load.h"
 #include "engine/request.h"
 #include "model/model.h"
 
@@ -41,6 +42,7 @@ struct EngineStats {
   uint64_t steps = 0, prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   uint64_t finished_stop = 0, finished_length = 0, aborted = 0, failed = 0;
   std::vector<ReplicaStats> replicas;
+  ExpertLoad experts;
 };
 
 // Runs the step loop in a thread of its own; an idle engine sleeps. Thread rule: every public method may be called from

@@ -1,13 +1,26 @@
-// From assignments to the figures that people watch.
+// What a model's experts did, in the figures that people watch.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
-#include "engine/rank_messages.h"
-#include "engine/step_model.h"
-#include "mesh/layout.h"
-
 namespace sixfold {
+
+class Layout;
+struct RankReport;
+
+// Since start.
+struct ExpertLoad {
+  int experts = 0;                // 0: the model has none
+  std::vector<int64_t> tokens;    // [sparse layers, experts]: assignments
+  std::vector<double> imbalance;  // [sparse layers]: R_imbalance, assignments of the busiest ep place over the mean; 0: none yet
+  int64_t dispatch_bytes = 0, combine_bytes = 0;     // that left a rank
+  double dispatch_seconds = 0, combine_seconds = 0;  // of the rank that spent most, waiting included
+
+  int64_t assignments() const;
+  double imbalance_mean() const;  // over layers
+  double imbalance_max() const;
+};
 
 // tokens: [sparse layers of the model, experts]. Bytes and seconds stay 0.
 ExpertLoad LoadOf(const Layout& layout, std::vector<int64_t> tokens);

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "engine/expert_load.h"
 #include "kv/geometry.h"
 #include "mesh/collectives.h"
 #include "model/step_batch.h"
@@ -16,15 +16,6 @@
 namespace sixfold {
 
 class Model;
-
-// What a model's experts did since start.
-struct ExpertLoad {
-  int experts = 0;                  // 0: the model has none
-  std::vector<int64_t> tokens;      // [sparse layers, experts]: assignments
-  std::vector<double> imbalance;    // [sparse layers]: rows of the busiest ep place over the mean, at least 1; 0: no row yet
-  int64_t dispatch_bytes = 0, combine_bytes = 0;
-  double dispatch_seconds = 0, combine_seconds = 0;  // of the rank that spent most
-};
 
 // Thread rule: the sizes may be read from any thread; AllocateKv and Forward are called by one thread at a time.
 class StepModel {

@@ -120,6 +120,31 @@ void AddReplicas(Page& page, const EngineStats& engine) {
   page.OwnGauges("replica_kv_blocks_used", "K/V blocks in use, by data-parallel replica", used);
 }
 
+// The load of single experts is in --stats: a label each would be thousands of series.
+void AddExperts(Page& page, const ExpertLoad& load) {
+  if (load.experts == 0) return;
+  const auto count = [&](const std::string& name, const std::string& help, double value) {
+    ClientMetric metric = page.Labelled("", "");
+    metric.counter.value = value;
+    page.OwnCounters(name, help, {metric});
+  };
+  count("expert_assignments_total", "Tokens times the experts that each went to, over all layers",
+        static_cast<double>(load.assignments()));
+  count("expert_dispatch_bytes_total", "Bytes of rows sent to experts on other ranks",
+        static_cast<double>(load.dispatch_bytes));
+  count("expert_combine_bytes_total", "Bytes of expert outputs sent back to other ranks",
+        static_cast<double>(load.combine_bytes));
+  count("expert_dispatch_seconds_total", "Time in dispatch on the rank that spent most",
+        load.dispatch_seconds);
+  count("expert_combine_seconds_total", "Time in combine on the rank that spent most",
+        load.combine_seconds);
+  page.OwnGauge("expert_load_imbalance",
+                "Assignments of the busiest expert-parallel place over the mean, averaged over layers",
+                load.imbalance_mean());
+  page.OwnGauge("expert_load_imbalance_max", "The same of the layer where it is largest",
+                load.imbalance_max());
+}
+
 }  // namespace
 
 Histogram::Histogram(std::vector<double> bounds)
@@ -166,6 +191,7 @@ std::string Metrics::Render(const MetricsReading& now) const {
                 now.engine_up ? 1 : 0);
   AddEngine(page, now.engine);
   AddReplicas(page, now.engine);
+  AddExperts(page, now.engine.experts);
   return page.Text();
 }
 

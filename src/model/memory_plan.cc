@@ -1,6 +1,7 @@
 #include "model/memory_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -115,7 +116,7 @@ class RankPlan {
     int64_t parts = layout_.tp() * slice;  // embedding
     parts = std::max(parts, layout_.output_cut().tree.total_nodes() * slice);
     if (dense_) parts = std::max(parts, layout_.down_cut().tree.total_nodes() * slice);
-    if (sparse_)
+    if (sparse_ && !layout_.dispatches())
       parts = std::max(parts, layout_.expert_down_cut().tree.total_nodes() * slice * c_.moe.top_k);
     return bytes + parts;
   }
@@ -129,8 +130,8 @@ class RankPlan {
   int64_t CutNodes() const {
     int64_t nodes = std::max<int64_t>(1, NodesOf(layout_.output_cut(), own_.tp));
     if (dense_) nodes = std::max(nodes, NodesOf(layout_.down_cut(), own_.tp));
-    if (sparse_ && layout_.sequence_parallel()) {
-      nodes = std::max(nodes, NodesOf(layout_.expert_down_cut(), own_.tp) * c_.moe.top_k);
+    if (sparse_ && layout_.sequence_parallel() && !layout_.dispatches()) {
+      nodes = std::max(nodes, NodesOf(layout_.expert_down_cut(), own_.etp) * c_.moe.top_k);
     }
     return nodes;
   }
@@ -167,30 +168,78 @@ class RankPlan {
 
   int64_t ExpertBytes() const {
     if (!sparse_) return 0;
+    if (layout_.dispatches()) return TravellingExpertBytes();
+    const int64_t slots = rows_ * c_.moe.top_k;
+    return rows_ * c_.moe.experts * kFloat + ExpertFfnBytes(rows_, slots, c_.moe.experts) +
+           own_rows_ * c_.moe.top_k * c_.hidden * kFloat;  // expert_out
+  }
+
+  // What RunExperts keeps for so many slots of so many rows.
+  int64_t ExpertFfnBytes(int64_t rows, int64_t slots, int experts) const {
     const KCut& cut = layout_.expert_down_cut();
-    const int64_t slots = rows_ * c_.moe.top_k, width = own_.expert_intermediate.size();
-    int64_t bytes =
-        (rows_ * c_.moe.experts + 2 * slots * width) * kFloat + slots * 24 + c_.moe.experts * 8;
-    bytes += (NodesOf(cut, own_.tp) * slots + own_rows_ * c_.moe.top_k) * c_.hidden *
-             kFloat;  // expert_parts, expert_out
+    const int64_t width = own_.expert_intermediate.size();
+    int64_t bytes = 2 * slots * width * kFloat + slots * 24 + c_.moe.experts * 8;
+    bytes += NodesOf(cut, own_.etp) * slots * c_.hidden * kFloat;  // expert_parts
     // The expert with the i-th most rows has at most slots / i of them.
-    for (int e = 0; e < c_.moe.experts; ++e) {
-      const int64_t rows = std::min(rows_, slots / (e + 1));
-      bytes += Prepared(Leaves::Whole(c_.hidden), rows);
-      for (const Leaves& leaves : cut.node_leaves[own_.tp]) bytes += Prepared(leaves, rows);
+    for (int e = 0; e < experts; ++e) {
+      const int64_t of_one = std::min(rows, slots / (e + 1));
+      bytes += Prepared(Leaves::Whole(c_.hidden), of_one);
+      for (const Leaves& leaves : cut.node_leaves[own_.etp]) bytes += Prepared(leaves, of_one);
     }
     return bytes;
+  }
+
+  // Rows that travel to experts: all of the group may want the experts of this rank. Sizes as in moe/expert_exchange.h.
+  int64_t TravellingExpertBytes() const {
+    const ModelShape& m = layout_.shape();
+    const std::vector<int> group = layout_.DispatchGroup(own_.rank);
+    const auto members = static_cast<int64_t>(group.size());
+    int64_t all = 0, largest = 0;  // rows of the group, of the member with most
+    std::vector<bool> nodes(layout_.cluster().nodes());
+    int64_t on_node = 0;
+    for (const int rank : group) {
+      const RankShard s = layout_.Shard(rank);
+      const int64_t rows =
+          s.dp < work_.busy_replicas ? layout_.DispatchRows(micro_.rows, s.tp).size() : 0;
+      all += rows;
+      largest = std::max(largest, rows);
+      nodes[layout_.cluster().NodeOf(rank)] = true;
+      on_node += layout_.cluster().NodeOf(rank) == layout_.cluster().NodeOf(own_.rank) ? 1 : 0;
+    }
+    const bool busy = own_.dp < work_.busy_replicas;
+    const int64_t own = busy ? layout_.DispatchRows(micro_.rows, own_.tp).size() : 0;
+    const bool relays = layout_.all2all() == All2AllBackend::kHierarchical;
+    const int64_t relayed = relays ? (std::count(nodes.begin(), nodes.end(), true) - 1) * largest : 0;
+    const int64_t top_k = c_.moe.top_k, etp = layout_.expert_mesh().etp();
+    int64_t held = 0;  // experts of the layer with most here
+    for (int64_t l = own_.layers.begin; l < own_.layers.end; ++l) {
+      if (!m.sparse[l]) continue;
+      held = std::max<int64_t>(held, layout_.ExpertsAt(static_cast<int>(l), own_.ep).size());
+    }
+    const int64_t slots = all * std::min(top_k, held), outputs = CeilDiv(slots, etp);
+    const int64_t copies = top_k * etp;  // of a row, at most
+    const int64_t sent_rows = std::max(own * std::min(copies, members), relayed * std::min(copies, on_node));
+    const int64_t row = c_.hidden * m.dispatch_element_bytes, output = c_.hidden * m.combine_element_bytes;
+    const int64_t backwards = (own + relayed) * top_k;
+    const int64_t sent = std::max(sent_rows * row, std::max(outputs, relayed * top_k) * output);
+    const int64_t received = std::max(all * row, backwards * output);
+    const int64_t floats = own * c_.moe.experts + all * c_.hidden                  // router_logits, rows_
+                           + (outputs + backwards) * c_.hidden + outputs * c_.hidden  // terms_, expert_out
+                           + (layout_.sequence_parallel() ? 0 : rows_ * c_.hidden);   // out of all rows
+    const int64_t plan = all * copies * 32 + all * top_k * 64;
+    return floats * kFloat + sent + received + plan + ExpertFfnBytes(all, slots, static_cast<int>(held)) +
+           layout_.expert_down_cut().tree.total_nodes() * outputs * c_.hidden * kFloat;  // parts of the others
   }
 
   int64_t ScratchBytes() const {
     if (rows_ == 0) return 0;
     int leaves = 1;
-    const auto add = [&](const KCut& cut) {
-      for (const Leaves& node : cut.node_leaves[own_.tp]) leaves = std::max(leaves, node.count());
+    const auto add = [&](const KCut& cut, int member) {
+      for (const Leaves& node : cut.node_leaves[member]) leaves = std::max(leaves, node.count());
     };
-    add(layout_.output_cut());
-    if (dense_) add(layout_.down_cut());
-    if (sparse_) add(layout_.expert_down_cut());
+    add(layout_.output_cut(), own_.tp);
+    if (dense_) add(layout_.down_cut(), own_.tp);
+    if (sparse_) add(layout_.expert_down_cut(), own_.etp);
     const int64_t attention =
         AttentionBytes(o_.isa, {.threads = o_.threads,
                                 .chunk = o_.attention_chunk,
@@ -223,11 +272,12 @@ Result<std::vector<RankMemory>> PlanMemory(const WeightStore& store, const Model
                                            const MemoryWork& work) {
   SF_CHECK(!work.step_rows.empty());
   SF_ASSIGN_OR_RETURN(const MatrixView embedding, EmbeddingOf(store, config));
-  std::map<std::pair<int, int>, int64_t> shards;  // by tp, pp: replicas hold the same
+  // By tp, pp, ep, etp: replicas hold the same.
+  std::map<std::array<int, 4>, int64_t> shards;
   std::vector<RankMemory> ranks;
   for (int rank = 0; rank < layout.world(); ++rank) {
     const RankShard own = layout.Shard(rank);
-    const auto [shard, is_new] = shards.try_emplace({own.tp, own.pp}, 0);
+    const auto [shard, is_new] = shards.try_emplace({own.tp, own.pp, own.ep, own.etp}, 0);
     if (is_new) {
       SF_ASSIGN_OR_RETURN(const ShardBytes bytes,
                           MeasureShard(store, config, options, layout, rank));
