@@ -7,6 +7,7 @@ document a line, tokenizer.json, and SHA256SUMS. The same inputs give the same b
 """
 import argparse
 import collections
+import gzip
 import hashlib
 import json
 import pathlib
@@ -139,6 +140,10 @@ def _start_of(text, sentences, number):
     return at
 
 
+def in_english(ask):
+    return re.sub(r" a(?= [aeo])", " an", ask)
+
+
 def drop_rare(stories, share):
     """Without the `share` of the stories with the largest part of words that few stories use."""
     word_sets = [set(re.findall(r"[a-z']+", text.lower())) for _, text in stories]
@@ -173,7 +178,8 @@ def vocabulary_texts(documents):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--stories", required=True, help="JSONL file of sample_stories.py")
+    parser.add_argument("--stories", required=True,
+                        help="JSONL file of sample_stories.py, or the bundled stories.jsonl.gz")
     parser.add_argument("--brotli-sdist", required=True, help="brotli-1.2.1.tar.gz from PyPI")
     parser.add_argument("--austen-deb", required=True, help="r-cran-janeaustenr_1.0.0-1_all.deb")
     parser.add_argument("--tokenizer", help="keep this one rather than train one")
@@ -183,7 +189,8 @@ def main():
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
 
-    with open(args.stories, encoding="utf-8") as file:
+    opener = gzip.open if args.stories.endswith(".gz") else open
+    with opener(args.stories, "rt", encoding="utf-8") as file:
         rows = sorted(map(json.loads, file), key=lambda row: row["id"])
     good = [(row, text) for row in rows if (text := story_or_none(row))]
     kept = drop_rare(good, 0.08)
@@ -191,8 +198,7 @@ def main():
     documents = []
     for row, text in kept:
         documents.append({"kind": "story", "text": text, "held_out": row["id"] % 33 == 7,
-                          "asks": [ask.format(**row["topic"]).replace(" a o", " an o").replace(" a e", " an e").replace(" a a", " an a")
-                                   for ask in ASKS]})
+                          "asks": [in_english(ask.format(**row["topic"])) for ask in ASKS]})
     books = [("alice", alice(args.brotli_sdist))]
     books += [("austen", book) for _, book in
               austen(args.austen_deb, {"Emma", "Pride And Prejudice"})]

@@ -5,6 +5,7 @@ The check: transformers loads the folder, and its logits are those of model.py i
 held-out loss of the bf16 weights and how evenly the experts are used.
 """
 import argparse
+import hashlib
 import json
 import pathlib
 
@@ -26,19 +27,30 @@ TEMPLATE = """{%- for message in messages %}
 {%- endif %}"""
 
 
-def write(model, tokenizer_file, out):
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer_file), eos_token=TURN_END,
-                                        pad_token=END, clean_up_tokenization_spaces=False,
-                                        model_max_length=model.shape.max_positions)
+def write(model, corpus, out):
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(corpus / "tokenizer.json"), eos_token=TURN_END, pad_token=END,
+        clean_up_tokenization_spaces=False, model_max_length=model.shape.max_positions)
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(out, save_jinja_files=False)
+    settings = json.loads((out / "tokenizer_config.json").read_text())
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # the name that every version knows
+    (out / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
     end, turn_end = tokenizer.convert_tokens_to_ids([END, TURN_END])
     config = model.shape.hf_config(bos=end, eos=turn_end, pad=end)
     config.save_pretrained(out)
+    settings = json.loads((out / "config.json").read_text())
+    settings |= {"num_experts": model.shape.experts, "rope_theta": model.shape.rope_theta}
+    # Both under the older names as well: a reader that knows only those would take its defaults.
+    (out / "config.json").write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
     GenerationConfig(do_sample=True, temperature=0.7, top_p=0.9, bos_token_id=end,
                      eos_token_id=[turn_end, end], pad_token_id=end).save_pretrained(out)
     safetensors.torch.save_file(model.state_dict_hf(), str(out / "model.safetensors"),
                                 metadata={"format": "pt"})
+    (out / "model.safetensors").chmod(0o644)
+    sums = [f"{hashlib.sha256((corpus / name).read_bytes()).hexdigest()}  {name}\n"
+            for name in ("train.jsonl", "heldout.jsonl", "tokenizer.json")]
+    (out / "CORPUS_SHA256SUMS").write_text("".join(sums))
 
 
 @torch.inference_mode()
@@ -65,7 +77,7 @@ def main():
     state = torch.load(args.checkpoint)
     model = Toy(Shape())
     model.load_state_dict(state["model"])
-    write(model, corpus / "tokenizer.json", out)
+    write(model, corpus, out)
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16().float()
     print(f"steps {state['step']}, tokens {state['tokens']}, minutes {state['minutes']:.1f}")

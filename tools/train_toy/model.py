@@ -34,7 +34,7 @@ class Shape:
             moe_intermediate_size=self.expert_width, intermediate_size=2 * self.expert_width,
             decoder_sparse_step=1, mlp_only_layers=[], norm_topk_prob=True,
             rms_norm_eps=self.eps, tie_word_embeddings=True, attention_bias=False,
-            max_position_embeddings=self.max_positions, router_aux_loss_coef=0.01,
+            max_position_embeddings=self.max_positions, router_aux_loss_coef=0.05,
             rope_parameters={"rope_type": "default", "rope_theta": self.rope_theta},
             architectures=["Qwen3MoeForCausalLM"], dtype="bfloat16",
             bos_token_id=bos, eos_token_id=eos, pad_token_id=pad)

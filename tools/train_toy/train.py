@@ -189,13 +189,17 @@ def main():
     parser.add_argument("--minutes", type=float, default=55)
     parser.add_argument("--save-minutes", type=float, default=4)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--rows", type=int, default=6, help="rows of 320 tokens a process and step")
+    parser.add_argument("--rank", type=int, help="be this process alone; others are started apart")
+    parser.add_argument("--rows", type=int, default=3, help="rows of 320 tokens a process and step")
     parser.add_argument("--rate", type=float, default=3e-3)
-    parser.add_argument("--balance", type=float, default=0.01, help="weight of the balance loss")
+    parser.add_argument("--balance", type=float, default=0.05, help="weight of the balance loss")
     parser.add_argument("--port", type=int, default=29511)
     parser.add_argument("--seed", type=int, default=5)
     args = parser.parse_args()
-    mp.spawn(train, (args,), nprocs=args.processes)
+    if args.rank is None:
+        mp.spawn(train, (args,), nprocs=args.processes)
+    else:
+        train(args.rank, args)
 
 
 if __name__ == "__main__":
