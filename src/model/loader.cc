@@ -224,6 +224,8 @@ class Packer {
     const int64_t n = options.row_order.empty() ? view.rows : static_cast<int64_t>(options.row_order.size());
     const int64_t packed = PackedBytes(view.dtype, options.act, n, options.leaves);
     bytes_.packed += packed;
+    const DTypeInfo& type = InfoOf(view.dtype);
+    bytes_.read += n * (view.cols / type.block_elements) * type.block_bytes;
     bytes_.mapped += static_cast<int64_t>(Buffer::MappedBytes(static_cast<size_t>(packed)));
     if (pool_ == nullptr) return OkStatus();
     // What has been copied is given back on the way: a matrix may be large beside what else the rank holds.

@@ -52,6 +52,7 @@ Result<ModelWeights> LoadWeights(const WeightStore& store, const ModelConfig& co
 // What a rank's share of the weights takes, in bytes.
 struct ShardBytes {
   int64_t packed = 0;   // ModelWeights::packed_bytes
+  int64_t read = 0;     // of the files, to pack them: each once
   int64_t mapped = 0;   // the same in whole pages, as it is held
   int64_t vectors = 0;  // norms and biases
 

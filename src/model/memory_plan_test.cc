@@ -154,6 +154,46 @@ TEST(MemoryPlan, WhatCannotHappenTakesNothing) {
   EXPECT_LE(s.Plan(s.Cut("dp2"), work)[0].embedding, all);
 }
 
+// Bytes of the experts' matrices in the files.
+int64_t ExpertBytesOf(const Subject& s) {
+  int64_t bytes = 0;
+  for (const TensorInfo& t : s.store->tensors()) {
+    if (t.name.find(".experts.") != std::string::npos) bytes += static_cast<int64_t>(t.bytes);
+  }
+  return bytes;
+}
+
+TEST(DealtExperts, EachIsReadOnceAndHeldByOneRank) {
+  // 7 experts on 7 places, in two parts each; all else every rank has for itself.
+  Subject s("olmoe", ActDType::kF32);
+  ThreadPool pool(1);
+  const auto measure = [&](const Layout& layout, int rank) {
+    return MeasureShard(*s.store, s.config, s.options, layout, rank).value();
+  };
+  const int64_t experts = ExpertBytesOf(s);
+  ASSERT_GT(experts, 0);
+  const int64_t others = measure(s.Cut("tp1"), 0).read - experts;
+  for (const auto& [ep, etp] : {std::pair{7, 1}, std::pair{7, 2}, std::pair{2, 7}, std::pair{1, 2}}) {
+    LayoutOptions wanted{.mesh = Mesh::Parse("dp14").value()};
+    wanted.cluster = Cluster::EqualNodes(14, 2).value();
+    wanted.experts = {.ep = ep, .etp = etp};
+    const Layout layout = Layout::Make(s.shape, wanted).value();
+    int64_t read = 0;
+    std::vector<int> holders(7, 0);
+    for (int rank = 0; rank < layout.world(); ++rank) {
+      const ShardBytes measured = measure(layout, rank);
+      const ModelWeights loaded = LoadWeights(*s.store, s.config, s.options, layout, rank, pool).value();
+      EXPECT_EQ(Held(loaded).packed, measured.packed);
+      EXPECT_EQ(loaded.packed_bytes, measured.packed);
+      read += measured.read;
+      for (const int e : loaded.layers[0].expert_ids) ++holders[e];
+    }
+    const int copies = layout.expert_mesh().edp();
+    EXPECT_EQ(read, 14 * others + copies * experts) << "ep " << ep << " etp " << etp;
+    EXPECT_EQ(holders, std::vector<int>(7, copies * etp));
+  }
+}
+
 TEST(WorstSteps, NoSmallerStepHasALargerMicroBatch) {
   for (const int pp : {1, 2, 3, 4}) {
     for (int64_t rows_max = 1; rows_max < 1500; rows_max += rows_max < 600 ? 1 : 37) {

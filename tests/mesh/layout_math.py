@@ -1,7 +1,9 @@
 """What `sixfold layout` must say, computed a second time from the design's rules with the plainest code there is: every
 message between two ranks is looked at by itself. A model is its config.json, stored as F32, BF16 or F16 (no blocks)."""
 import itertools
+import math
 from collections import Counter
+from fractions import Fraction
 
 FLOAT = 4  # bytes: sums, hidden states and logits travel as fp32
 
@@ -27,7 +29,9 @@ class Model:
         stride = config.get("decoder_sparse_step") or 1
         self.sparse = [bool(experts) and layer not in dense and (layer + 1) % stride == 0
                        for layer in range(config["num_hidden_layers"])]
-        self.top_k = config.get("num_experts_per_tok")
+        self.experts, self.top_k = experts, config.get("num_experts_per_tok")
+        # Rows travel as the products read them, outputs in the dtype of activations.
+        self.travel = 2 if config.get("dtype", config.get("torch_dtype")) == "bfloat16" else 4
         self.width = config["intermediate_size"]
         self.expert_width = config.get("moe_intermediate_size") or self.width
         self.whole_norm = config["model_type"] == "olmoe"
@@ -61,9 +65,9 @@ def nodes_of(begin, end, leaves):
 
 
 class Layout:
-    """mesh: [(axis, size)], the fastest first; ranks_per_node: a number a node."""
+    """mesh: [(axis, size)], the fastest first; ranks_per_node: a number a node. relayed: None is the default of --all2all-backend."""
 
-    def __init__(self, model, mesh, ranks_per_node, sequence_parallel=False):
+    def __init__(self, model, mesh, ranks_per_node, sequence_parallel=False, ep=None, etp=None, relayed=None):
         self.model, self.mesh = model, mesh
         self.size = {"tp": 1, "dp": 1, "pp": 1} | dict(mesh)
         self.world = self.size["tp"] * self.size["dp"] * self.size["pp"]
@@ -71,6 +75,27 @@ class Layout:
         self.node = [node for node, count in enumerate(ranks_per_node) for _ in range(count)]
         self.sp = sequence_parallel and self.size["tp"] > 1
         self.tp = self.size["tp"]
+        # The ranks of a stage in ascending order: etp counts fastest, then ep, then edp.
+        self.etp = etp or (1 if ep else self.tp)
+        self.ep = ep or 1
+        self.stages = [[rank for rank in range(self.world) if self.coordinates(rank)["pp"] == stage]
+                       for stage in range(self.size["pp"])]
+        assert len(self.stages[0]) % (self.ep * self.etp) == 0
+        groups = self.dispatch_groups(0)
+        tp_groups = {tuple(r for r in self.stages[0] if self.coordinates(r)["dp"] == dp) for dp in range(self.size["dp"])}
+        etp_groups = {tuple(group[i:i + self.etp]) for group in groups for i in range(0, len(group), self.etp)}
+        self.travels = any(model.sparse) and not (self.ep == 1 and etp_groups == tp_groups)
+        self.relayed = relayed if relayed is not None else any(self.node[g[0]] != self.node[g[-1]]
+                                                               for s in range(len(self.stages)) for g in self.dispatch_groups(s))
+
+    def dispatch_groups(self, stage):
+        ranks, size = self.stages[stage], self.ep * self.etp
+        return [ranks[i:i + size] for i in range(0, len(ranks), size)]
+
+    def expert_place(self, rank):
+        stage = self.stages[self.coordinates(rank)["pp"]]
+        index = stage.index(rank)
+        return {"etp": index % self.etp, "ep": index // self.etp % self.ep, "edp": index // (self.etp * self.ep)}
 
     def coordinates(self, rank):
         out = {"tp": 0, "dp": 0, "pp": 0}
@@ -109,7 +134,10 @@ class Layout:
             out |= {"intermediate": self.elements(m.width_leaves, at["tp"]),
                     "down_nodes": self.nodes(m.width_leaves, at["tp"])}
         if any(m.sparse):
-            out["expert_intermediate"] = self.elements(m.expert_leaves, at["tp"])
+            place = self.expert_place(rank)
+            first, last = shares(len(m.expert_leaves) - 1, self.etp)[place["etp"]]
+            out |= place | {"expert_intermediate": [m.expert_leaves[first], m.expert_leaves[last]],
+                            "experts": list(range(*shares(m.experts, self.ep)[place["ep"]]))}
         return out
 
     # Bytes of a step.
@@ -122,20 +150,89 @@ class Layout:
         for dp, of_replica in enumerate(rows):
             for batch, (begin, end) in enumerate(shares(of_replica, batches)):
                 self._micro_batch(dp, end - begin, wanted == "all", batch == batches - 1)
+        if self.travels:
+            for batch in range(batches):
+                of_batch = [end - begin for begin, end in (shares(of_replica, batches)[batch] for of_replica in rows)]
+                for stage in range(stages):
+                    for layer in range(*shares(len(self.model.sparse), stages)[stage]):
+                        if self.model.sparse[layer]:
+                            for group in self.dispatch_groups(stage):
+                                self._experts(group, of_batch)
         return {key: [self.counts[key], self.bytes[key]] for key in self.counts}
+
+    def _experts(self, group, rows_of_replicas):
+        """What the experts of one layer are expected to move among `group` when every set of experts is as likely."""
+        m = self.model
+        rows = {}
+        for rank in group:
+            at = self.coordinates(rank)
+            begin, end = shares(rows_of_replicas[at["dp"]], self.tp)[at["tp"]]
+            rows[rank] = end - begin
+        pairs = list(itertools.permutations(group, 2))
+        nodes = {self.node[rank] for rank in group}
+        legs = 2 if self.relayed and len(nodes) > 1 else 1
+        for link in {self._link(a, b) for a, b in pairs}:
+            self.counts["ep", "routes", link] += 1
+            self.counts["ep", "dispatch", link] += legs
+            self.counts["ep", "combine", link] += legs
+        for a, b in pairs:
+            self.bytes["ep", "routes", self._link(a, b)] += 4 * rows[a] * m.top_k
+        held = {rank: len(range(*shares(m.experts, self.ep)[self.expert_place(rank)["ep"]])) for rank in group}
+
+        def hit(experts):
+            return 1 - Fraction(math.comb(m.experts - experts, m.top_k), math.comb(m.experts, m.top_k))
+
+        def relay(source, node):
+            there = [rank for rank in group if self.node[rank] == node]
+            place = source - self.node.index(self.node[source])
+            same = [rank for rank in there if rank - self.node.index(node) == place]
+            return same[0] if same else there[place % len(there)]
+
+        sent = Counter()
+
+        def add(op, a, b, copies):
+            if a != b:
+                sent["ep", op, self._link(a, b)] += copies * m.hidden * m.travel
+
+        for source in group:
+            for rank in group:
+                rows_there = rows[source] * hit(held[rank])
+                outputs = Fraction(rows[source] * m.top_k * held[rank], m.experts * self.etp)
+                if legs == 1 or self.node[source] == self.node[rank]:
+                    add("dispatch", source, rank, rows_there)
+                    add("combine", rank, source, outputs)
+                else:
+                    over = relay(source, self.node[rank])
+                    add("dispatch", over, rank, rows_there)
+                    add("combine", rank, over, outputs)
+                    add("combine", over, source, outputs)
+            for node in nodes - {self.node[source]} if legs == 2 else ():
+                there = {self.expert_place(rank)["ep"]: held[rank] for rank in group if self.node[rank] == node}
+                add("dispatch", source, relay(source, node), rows[source] * hit(sum(there.values())))
+        for key, amount in sent.items():
+            self.bytes[key] += math.floor(amount + Fraction(1, 2))
+        # Parts of an expert's outputs, summed among the ranks that share it.
+        slots = sum(rows.values()) * m.top_k
+        for ep in range(self.ep):
+            members = group[ep * self.etp:(ep + 1) * self.etp]
+            begin, end = shares(slots, self.ep)[ep]
+            bounds = [slot * m.hidden for slot in deal(end - begin, self.etp)]
+            leaves = len(m.expert_leaves) - 1
+            parts = [len(nodes_of(*shares(leaves, self.etp)[t], leaves)) for t in range(self.etp)]
+            self._collective("reduce_scatter", members, lambda a, b: parts[a] * (bounds[b + 1] - bounds[b]), axis="etp")
 
     def _link(self, a, b):
         return "shm" if self.node[a] == self.node[b] else "ethernet"
 
-    def _collective(self, op, group, elements_between):
+    def _collective(self, op, group, elements_between, axis="tp"):
         """One operation of a group: a message between every two members, perhaps of nothing."""
         if len(group) == 1:
             return
         pairs = list(itertools.permutations(range(len(group)), 2))
         for link in {self._link(group[a], group[b]) for a, b in pairs}:
-            self.counts["tp", op, link] += 1
+            self.counts[axis, op, link] += 1
         for a, b in pairs:
-            self.bytes["tp", op, self._link(group[a], group[b])] += FLOAT * elements_between(a, b)
+            self.bytes[axis, op, self._link(group[a], group[b])] += FLOAT * elements_between(a, b)
 
     def _reduce(self, group, leaves, rows, vectors=1):
         """Partial sums of `rows` rows. leaves None: each member has one part. With sequence parallelism each member is left
@@ -161,8 +258,11 @@ class Layout:
                 held = [self.shard(rank)[kind] for rank in group]
                 self._collective("all_gather", group, lambda a, b: rows * (held[a][1] - held[a][0]))
         self._reduce(group, m.head_leaves, rows)
-        if self.sp:
+        travels = m.sparse[layer] and self.travels
+        if self.sp != travels:  # the norm of all rows; or what each rank combined of them
             self._gather_rows(group, rows_of)
+        if travels:
+            return
         if m.sparse[layer]:
             self._reduce(group, m.expert_leaves, rows, vectors=m.top_k)
         else:

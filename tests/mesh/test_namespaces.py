@@ -49,6 +49,13 @@ def test_equal_bits_and_bytes_by_link(sixfold, four_nodes, tmp_path, name, decod
     assert [(row["layout"], row["nodes"], row["steps"]) for row in rows] == [(line, 4, decode_steps + 1) for line in lines]
 
 
+def test_experts_over_sixteen_processes_on_two_nodes(sixfold, four_nodes, tmp_path):
+    lines = ["--mesh tp2,dp8 --ep 4 --etp 2 --nodes 2", "--mesh tp2,dp4,pp2 --ep 4 --nodes 2 --sequence-parallel",
+             "--mesh tp2,dp8 --ep 4 --nodes 2 --all2all-backend flat"]
+    rows = verify(16, sixfold, GOLDEN / "olmoe", tmp_path, lines, "--decode-steps", 8, launcher=[SCRIPT, 2, 8])
+    assert [(row["layout"], row["nodes"]) for row in rows] == [(line, 2) for line in lines]
+
+
 def test_logits_and_stats_are_those_of_threads(sixfold, four_nodes, tiny, prompt, tmp_path):
     ask = [sixfold.binary, "logits", tiny, "--tokens", prompt(tiny), "--mesh", "tp4,pp2", "--nodes", 4]
     code, _, err = mpi_job.run(8, [*ask, "--output", tmp_path / "nodes", "--stats", tmp_path / "nodes.json"], tmp_path,
