@@ -7,7 +7,8 @@ export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
 help:            ## list the targets
 	@grep -hE '^[a-z]+: .*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
 
-run: build model ## build, serve the default model, ask it one question, print the URL
+run: build       ## build, serve the default model (without a network the bundled one), ask it one question, print the URL
+	@$(MAKE) --no-print-directory model || echo "the default model could not be fetched: serving the bundled toy model, models/toy"
 	@tools/run.sh
 
 build:           ## build/release/sixfold
@@ -23,8 +24,10 @@ test:            ## everything that CI runs
 	@tools/setup.sh build model test
 	@tools/test.sh
 
-verify-all: build model ## layouts of every pair of sizes against one rank, bit for bit: two tiny models and the default one
-	@for m in tests/golden/llama_gqa tests/golden/qwen3 build/models/*.gguf; do \
+# A golden model of each kind of attention and experts, the bundled model, the default one.
+VERIFY = llama_gqa qwen3 olmoe mixtral deepseek_v3 gpt_oss
+verify-all: build model ## layouts of every pair of sizes against one rank, bit for bit: tiny models, the bundled and the default one
+	@for m in $(VERIFY:%=tests/golden/%) models/toy build/models/*.gguf; do \
 	  echo "== $$m"; build/release/sixfold verify $$m --layouts covering || exit 1; done
 
 bench:           ## benchmarks of bench/, JSON on stdout

@@ -24,9 +24,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kDefaultModel = "SmolLM2-135M-Instruct.Q4_1.gguf";
+constexpr const char* kBundledModel = "models/toy";
 
 // In the order of search: where `make run` puts it, seen from here and from the program, then the
-// user's cache.
+// user's cache, then the model that the source tree brings along (build/release/sixfold).
 std::vector<fs::path> DefaultModelPlaces() {
   std::vector<fs::path> places = {fs::path("build/models") / kDefaultModel};
   std::error_code error;
@@ -37,6 +38,8 @@ std::vector<fs::path> DefaultModelPlaces() {
   } else if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
     places.push_back(fs::path(home) / ".cache/sixfold" / kDefaultModel);
   }
+  places.push_back(kBundledModel);
+  if (!error) places.push_back(program.parent_path().parent_path().parent_path() / kBundledModel);
   return places;
 }
 
