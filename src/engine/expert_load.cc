@@ -1,7 +1,6 @@
 #include "engine/expert_load.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "engine/rank_messages.h"
@@ -9,16 +8,6 @@
 
 namespace sixfold {
 
-int64_t ExpertLoad::assignments() const { return std::accumulate(tokens.begin(), tokens.end(), int64_t{0}); }
-
-double ExpertLoad::imbalance_mean() const {
-  if (imbalance.empty()) return 0;
-  return std::accumulate(imbalance.begin(), imbalance.end(), 0.0) / static_cast<double>(imbalance.size());
-}
-
-double ExpertLoad::imbalance_max() const {
-  return imbalance.empty() ? 0 : *std::max_element(imbalance.begin(), imbalance.end());
-}
 
 ExpertLoad LoadOf(const Layout& layout, std::vector<int64_t> tokens) {
   const ModelShape& m = layout.shape();

@@ -1,7 +1,9 @@
 // What a model's experts did, in the figures that people watch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace sixfold {
@@ -17,9 +19,12 @@ struct ExpertLoad {
   int64_t dispatch_bytes = 0, combine_bytes = 0;     // that left a rank
   double dispatch_seconds = 0, combine_seconds = 0;  // of the rank that spent most, waiting included
 
-  int64_t assignments() const;
-  double imbalance_mean() const;  // over layers
-  double imbalance_max() const;
+  int64_t assignments() const { return std::accumulate(tokens.begin(), tokens.end(), int64_t{0}); }
+  double imbalance_mean() const {  // over layers
+    if (imbalance.empty()) return 0;
+    return std::accumulate(imbalance.begin(), imbalance.end(), 0.0) / static_cast<double>(imbalance.size());
+  }
+  double imbalance_max() const { return imbalance.empty() ? 0 : *std::max_element(imbalance.begin(), imbalance.end()); }
 };
 
 // tokens: [sparse layers of the model, experts]. Bytes and seconds stay 0.

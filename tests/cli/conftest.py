@@ -4,14 +4,12 @@ import pathlib
 
 import pytest
 
-from program import GOLDEN, ROOT, Program
+from program import GOLDEN, ROOT, under_test
 
 
 @pytest.fixture(scope="session")
 def sixfold():
-    binary = pathlib.Path(os.environ.get("SIXFOLD_BIN", ROOT / "build/release/sixfold")).resolve()
-    assert binary.exists(), f"{binary} is not built"
-    return Program(str(binary))
+    return under_test()
 
 
 @pytest.fixture(scope="session")

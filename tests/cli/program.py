@@ -30,6 +30,13 @@ class Answer:
         return json.loads(self.bytes.decode("utf-8"))
 
 
+def under_test():
+    """The program that SIXFOLD_BIN names (default: build/release/sixfold)."""
+    binary = pathlib.Path(os.environ.get("SIXFOLD_BIN", ROOT / "build/release/sixfold")).resolve()
+    assert binary.exists(), f"{binary} is not built"
+    return Program(str(binary))
+
+
 class Program:
     def __init__(self, binary):
         self.binary = binary

@@ -10,14 +10,12 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 
 import safetensors_file  # noqa: E402
 import tiny_models  # noqa: E402
-from program import GOLDEN, ROOT, Program  # noqa: E402
+from program import GOLDEN, under_test  # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def sixfold():
-    binary = pathlib.Path(os.environ.get("SIXFOLD_BIN", ROOT / "build/release/sixfold")).resolve()
-    assert binary.exists(), f"{binary} is not built"
-    return Program(str(binary))
+    return under_test()
 
 
 @pytest.fixture(scope="session")

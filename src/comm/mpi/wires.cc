@@ -132,6 +132,8 @@ struct RequestSet::Impl {
     requests.clear();
     parts.clear();
   }
+  template <typename Bytes, typename Start>
+  Status StartPieces(int peer, bool receives, Bytes data, const char* what, Start start);
   void Finish(size_t index, const MPI_Status& status, bool truncated);
 };
 
@@ -140,38 +142,36 @@ RequestSet::RequestSet(Wires& wires) : impl_(std::make_unique<Impl>()) {
 }
 RequestSet::~RequestSet() = default;
 
-Status RequestSet::Send(Lane lane, int peer, int tag, std::span<const std::byte> data) {
-  impl_->StartAnewIfDone();
+// Calls start(bytes of a piece, its request) for each piece that one MPI call takes.
+template <typename Bytes, typename Start>
+Status RequestSet::Impl::StartPieces(int peer, bool receives, Bytes data, const char* what, Start start) {
+  StartAnewIfDone();
   while (!data.empty()) {
     const auto piece = data.first(std::min(data.size(), kPiece));
     data = data.subspan(piece.size());
     MPI_Request request = MPI_REQUEST_NULL;
-    SF_RETURN_IF_ERROR(
-        Check(MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, peer, tag,
-                        impl_->wires->lanes[static_cast<size_t>(lane)], &request),
-              "MPI_Isend"));
-    impl_->requests.push_back(request);
-    impl_->parts.push_back({peer, false, static_cast<int64_t>(piece.size())});
-    ++impl_->pending;
+    SF_RETURN_IF_ERROR(Check(start(piece.data(), static_cast<int>(piece.size()), &request), what));
+    requests.push_back(request);
+    parts.push_back({peer, receives, static_cast<int64_t>(piece.size())});
+    ++pending;
   }
   return OkStatus();
 }
 
+Status RequestSet::Send(Lane lane, int peer, int tag, std::span<const std::byte> data) {
+  MPI_Comm comm = impl_->wires->lanes[static_cast<size_t>(lane)];
+  return impl_->StartPieces(peer, false, data, "MPI_Isend",
+                            [&](const std::byte* bytes, int count, MPI_Request* request) {
+                              return MPI_Isend(bytes, count, MPI_BYTE, peer, tag, comm, request);
+                            });
+}
+
 Status RequestSet::Receive(Lane lane, int peer, int tag, std::span<std::byte> data) {
-  impl_->StartAnewIfDone();
-  while (!data.empty()) {
-    const auto piece = data.first(std::min(data.size(), kPiece));
-    data = data.subspan(piece.size());
-    MPI_Request request = MPI_REQUEST_NULL;
-    SF_RETURN_IF_ERROR(
-        Check(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, peer, tag,
-                        impl_->wires->lanes[static_cast<size_t>(lane)], &request),
-              "MPI_Irecv"));
-    impl_->requests.push_back(request);
-    impl_->parts.push_back({peer, true, static_cast<int64_t>(piece.size())});
-    ++impl_->pending;
-  }
-  return OkStatus();
+  MPI_Comm comm = impl_->wires->lanes[static_cast<size_t>(lane)];
+  return impl_->StartPieces(peer, true, data, "MPI_Irecv",
+                            [&](std::byte* bytes, int count, MPI_Request* request) {
+                              return MPI_Irecv(bytes, count, MPI_BYTE, peer, tag, comm, request);
+                            });
 }
 
 void RequestSet::Impl::Finish(size_t index, const MPI_Status& status, bool truncated) {
