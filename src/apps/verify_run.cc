@@ -84,6 +84,29 @@ std::vector<StepBatch> BatchesOf(const VerifyWork& work, int replicas, int64_t s
   return batches;
 }
 
+namespace {
+
+// One rank's routes of a step, dealt to the replicas that have the rows.
+StepRoutes RoutesOf(const StepRoutes& whole, std::span<const StepBatch> batches) {
+  const auto& layers = whole.replicas.front();
+  size_t rows = 0;
+  for (const StepBatch& batch : batches) rows += batch.tokens.size();
+  StepRoutes routes;
+  size_t first = 0;
+  for (const StepBatch& batch : batches) {
+    auto& of = routes.replicas.emplace_back();
+    for (const std::vector<int32_t>& all : layers) {
+      const size_t top_k = all.size() / rows;
+      const auto begin = all.begin() + static_cast<int64_t>(first * top_k);
+      of.emplace_back(begin, begin + static_cast<int64_t>(batch.tokens.size() * top_k));
+    }
+    first += batch.tokens.size();
+  }
+  return routes;
+}
+
+}  // namespace
+
 Status RunVerifyWork(StepModel& model, const VerifyWork& work, const OnStep& on_step) {
   const int64_t blocks = BlocksFor(LongestPrompt(work) + work.decode_steps) *
                          static_cast<int64_t>(work.prompts.size());
@@ -91,6 +114,7 @@ Status RunVerifyWork(StepModel& model, const VerifyWork& work, const OnStep& on_
   for (int64_t step = 0; step < work.steps(); ++step) {
     const std::vector<StepBatch> batches = BatchesOf(work, model.replicas(), step);
     // Replicas hold the sequences in order, so that their rows are in order too.
+    if (!work.routes.empty()) model.ForceRoutes(RoutesOf(work.routes[static_cast<size_t>(step)], batches));
     SF_ASSIGN_OR_RETURN(const std::span<const float> logits, model.Forward(batches));
     SF_RETURN_IF_ERROR(on_step(step, logits));
   }

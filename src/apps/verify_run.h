@@ -16,6 +16,7 @@ namespace sixfold::apps {
 struct VerifyWork {
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::vector<TokenId>> answers;  // [sequence][step]: what each decode step computes
+  std::vector<StepRoutes> routes;             // [step], of one replica: forced on all when there
   int decode_steps = 0;
   int64_t vocab = 0;
 

@@ -130,6 +130,23 @@ class TestDegenerateTraffic:
         assert said["passed"] == len(lines) and said["failed"] == 0
 
 
+class TestFastMode:
+    """Relays sum there; all layouts go where the one rank went, since a rounding may change a route."""
+
+    @pytest.mark.parametrize("name", ["olmoe", "qwen3_moe_bf16"])
+    def test_logits_stay_within_bounds(self, sixfold, name):
+        said = sixfold("verify", GOLDEN / name, "--numerics", "fast", "--json").json()
+        assert said["numerics"] == "fast" and said["passed"] >= 20 and said["failed"] == 0
+
+    def test_relays_send_less_back(self, sixfold, prompt, tmp_path):
+        sent = {}
+        for mode in ("fast", "reproducible"):
+            logits(sixfold, tmp_path, prompt(MODEL), "--mesh", "dp4", "--ep", 4, "--nodes", 2, "--numerics", mode, "--stats", tmp_path / "stats")
+            sent[mode] = sum(row["counted_bytes"] for row in json.loads((tmp_path / "stats").read_text())["collectives"]
+                             if (row["op"], row["link"]) == ("combine", "ethernet"))
+        assert 0 < sent["fast"] < sent["reproducible"]
+
+
 class TestPlacement:
     def test_a_file_moves_experts_and_no_bit(self, sixfold, prompt, tmp_path):
         placement = {"1": [0, 3, 1, 0, 2, 0, 3], "2": [3, 3, 3, 3, 3, 2, 2]}
