@@ -113,7 +113,7 @@ class RmsNorm(torch.autograd.Function):
 class Layer(torch.nn.Module):
     def __init__(self, shape):
         super().__init__()
-        self.shape = shape
+        self.shape, self.dropout = shape, 0.0
         h, d = shape.hidden, shape.head_dim
 
         def normal(*sizes, scale=0.02):
@@ -166,11 +166,15 @@ class Layer(torch.nn.Module):
         out = Unsort.apply(rows, order).view(-1, shape.top_k, shape.hidden)
         return torch.bmm(weight.unsqueeze(1), out).squeeze(1), balance, counts
 
+    def drop(self, x):
+        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+
     def forward(self, x, cos, sin):
-        x = x + self.attention(RmsNorm.apply(x, self.norm_attn, self.shape.eps), cos, sin)
+        x = x + self.drop(self.attention(RmsNorm.apply(x, self.norm_attn, self.shape.eps),
+                                         cos, sin))
         flat = RmsNorm.apply(x, self.norm_mlp, self.shape.eps).view(-1, self.shape.hidden)
         y, balance, counts = self.experts(flat)
-        return x + y.view_as(x), balance, counts
+        return x + self.drop(y).view_as(x), balance, counts
 
 
 class GatherRows(torch.autograd.Function):

@@ -133,6 +133,10 @@ def train(rank, args):
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(args.seed)
     model, stream = Toy(Shape()), Stream(folder, args.seed + rank)
+    if args.init:
+        model.load_state_dict(torch.load(args.init)["model"])
+    for layer in model.layers:
+        layer.dropout = args.dropout
     parameters = list(model.parameters())
     matrices = [p for p in parameters if p.dim() > 1]
     vectors = [p for p in parameters if p.dim() == 1]
@@ -142,9 +146,10 @@ def train(rank, args):
     flat = torch.zeros(sum(p.numel() for p in parameters) + 2)
     begin, step, tokens, saved = time.monotonic(), 0, 0, 0.0
     loss_mean, progress = None, 0.0
-    while progress < 1:
+    while progress < args.stop:
         length = LONG if progress >= LONG_FROM else SHORT
-        batch = stream.batch(max(1, args.rows * SHORT // length), length, progress)
+        batch = stream.batch(max(1, args.rows * SHORT // length), length,
+                             0.0 if args.first_phase else progress)
         logits, balance, _ = model(batch[:, :-1])
         loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), batch[:, 1:].reshape(-1))
         model.zero_grad()
@@ -165,16 +170,18 @@ def train(rank, args):
         step, progress = step + 1, flat[-1].item()
         mean = flat[-2].item()
         loss_mean = mean if loss_mean is None else 0.95 * loss_mean + 0.05 * mean
-        if rank == 0 and (step % 25 == 0 or progress >= 1):
+        if rank == 0 and (step % 25 == 0 or progress >= args.stop):
             print(f"step {step} tokens {tokens} minutes {elapsed / 60:.1f} done {progress:.3f} "
                   f"loss {loss_mean:.3f} balance {balance.item():.2f} "
                   f"tokens/s {tokens / elapsed:.0f}", flush=True)
-        if rank == 0 and (elapsed - saved > 60 * args.save_minutes or progress >= 1):
+        if rank == 0 and (elapsed - saved > 60 * args.save_minutes or progress >= args.stop):
             saved = elapsed
             torch.save({"model": model.state_dict(), "step": step, "tokens": tokens,
                         "minutes": elapsed / 60}, out / "last.tmp")
             (out / "last.tmp").rename(out / "last.pt")
+            model.eval()
             nats, bits, _, counts = held_out(model, folder)
+            model.train()
             print(f"held out: {nats:.4f} nats/token, {bits:.4f} bits/byte; least used expert "
                   f"{(counts / counts.sum(dim=1, keepdim=True)).min() * 100:.2f} %", flush=True)
     dist.barrier()
@@ -190,6 +197,10 @@ def main():
     parser.add_argument("--save-minutes", type=float, default=4)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rank", type=int, help="be this process alone; others are started apart")
+    parser.add_argument("--stop", type=float, default=1.0, help="end when this much is done")
+    parser.add_argument("--init", help="start from the weights of this checkpoint")
+    parser.add_argument("--first-phase", action="store_true", help="stay in the first phase's mix")
+    parser.add_argument("--dropout", type=float, default=0.0, help="of what a block adds")
     parser.add_argument("--rows", type=int, default=3, help="rows of 320 tokens a process and step")
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--balance", type=float, default=0.05, help="weight of the balance loss")
