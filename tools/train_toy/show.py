@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """Prints samples of a toy folder as Markdown: 12 chats, 8 texts to continue; every 5th greedy."""
 import argparse
-
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+import subprocess
 
 CHATS = ["Hello!", "Who are you?", "Tell me a story about a little fox named Tim.",
          "Write a short story about a brave mouse who finds a key.",
@@ -21,28 +19,20 @@ TEXTS = ["Once upon a time, there was a little girl named Lucy.", "One day, the 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
+    parser.add_argument("--sixfold", default="sixfold", help="the program")
     parser.add_argument("--tokens", type=int, default=160)
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
     for number, prompt in enumerate(CHATS + TEXTS, 1):
-        text = prompt
-        if number <= len(CHATS):
-            text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}],
-                                                 tokenize=False, add_generation_prompt=True)
-        ids = tokenizer(text, return_tensors="pt").input_ids
-        torch.manual_seed(number)
-        how = dict(do_sample=False) if number % 5 == 0 else dict(
-            do_sample=True, temperature=0.7, top_p=0.9, top_k=0)
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=args.tokens,
-                             **how)[0, ids.shape[1]:].tolist()
-        ended = out[-1] < 3  # the special tokens come first
-        answer = tokenizer.decode(out, skip_special_tokens=True).strip()
-        kind = "chat" if number <= len(CHATS) else "text"
-        how = "greedy" if number % 5 == 0 else f"seed {number}"
-        print(f"{number}. *{kind}, {how}{'' if ended else ', cut'}:* **{prompt}** "
-              f"{answer}\n".replace("\n\n", "\n\n   ").rstrip() + "\n")
+        chat, greedy = number <= len(CHATS), number % 5 == 0
+        command = [args.sixfold, "run" if chat else "generate", args.model, "--prompt", prompt,
+                   "--max-tokens", str(args.tokens), "--dtype", "f32", "--threads", "1"]
+        command += ["--temperature", "0"] if greedy else [
+            "--temperature", "0.7", "--top-p", "0.9", "--seed", str(number)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        answer = done.stdout.strip().replace("\n\n", "\n\n   ")
+        kind = "chat" if chat else "text"
+        print(f"{number}. *{kind}, {'greedy' if greedy else f'seed {number}'}:* **{prompt}** "
+              f"{answer}\n", flush=True)
 
 
 if __name__ == "__main__":
