@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "apps/json_text.h"
 #include "apps/output.h"
 #include "mesh/cluster_file.h"
 
@@ -39,12 +40,12 @@ Result<Mesh> MeshFrom(const Options& options) {
   return mesh;
 }
 
-constexpr size_t kPlacementBytesMax = 64 << 20;
+constexpr size_t kPlacementBytesMax = 16 << 20;
 
 // {"1": [place of expert 0, place of expert 1, …], …}, layers from 1. What the model makes of it, Layout::Make checks.
 Result<std::map<int, ExpertPlacement>> ReadPlacements(const std::string& path) {
   SF_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kPlacementBytesMax));
-  const ordered_json json = ordered_json::parse(text, nullptr, false);
+  const ordered_json json = ParseJson(text, 2);
   if (!json.is_object()) {
     return InvalidArgument(path + R"(: expected one JSON object such as {"1": [0, 0, 1, 1]}: layers, and the place of each expert)");
   }
@@ -56,6 +57,7 @@ Result<std::map<int, ExpertPlacement>> ReadPlacements(const std::string& path) {
       return InvalidArgument(fmt::format("{}: '{}' is no layer: they count from 1", path, key.substr(0, 40)));
     }
     if (!value.is_array()) return InvalidArgument(fmt::format("{}: layer {} needs a list of places", path, layer));
+    if (placements.contains(layer - 1)) return InvalidArgument(fmt::format("{}: layer {} comes twice", path, layer));
     ExpertPlacement& placement = placements[layer - 1];
     for (const ordered_json& place : value) {
       if (!place.is_number_integer() || place < 0 || place > 65535)
@@ -143,14 +145,16 @@ ordered_json ExpertsJson(const Layout& layout, const ExpertLoad& load) {
     const auto first = load.tokens.begin() + static_cast<int64_t>(sparse) * load.experts;
     layers.push_back({{"layer", layer},
                       {"imbalance", load.imbalance[sparse]},
+                      {"place_imbalance", load.place_imbalance[sparse]},
                       {"assignments", std::vector<int64_t>(first, first + load.experts)}});
     ++sparse;
   }
   return {{"mesh", layout.expert_mesh().ToString()},
           {"all2all_backend", layout.dispatches() ? ordered_json(NameOf(layout.all2all())) : ordered_json(nullptr)},
           {"assignments", load.assignments()},
-          {"imbalance_mean", load.imbalance_mean()},
-          {"imbalance_max", load.imbalance_max()},
+          {"imbalance_mean", MeanOf(load.imbalance)},
+          {"imbalance_max", MaxOf(load.imbalance)},
+          {"place_imbalance_mean", MeanOf(load.place_imbalance)},
           {"dispatch", {{"bytes", load.dispatch_bytes}, {"seconds", load.dispatch_seconds}}},
           {"combine", {{"bytes", load.combine_bytes}, {"seconds", load.combine_seconds}}},
           {"layers", std::move(layers)}};
@@ -185,7 +189,9 @@ Status WriteStats(const Options& options, const Layout& layout, const ExpertLoad
     control.messages += r.control.messages;
     control.bytes += r.control.bytes;
   }
-  if (group == nullptr) ranks.push_back({{"rank", 0}, {"node", 0}, {"tp", 0}, {"dp", 0}, {"pp", 0}});
+  if (group == nullptr) {
+    ranks.push_back({{"rank", 0}, {"node", 0}, {"tp", 0}, {"dp", 0}, {"pp", 0}, {"ep", 0}, {"etp", 0}, {"edp", 0}});
+  }
   ordered_json json = {
       {"world", stats.world},
       {"layout", layout.ToString()},

@@ -23,6 +23,8 @@ Status RunLogits(const Options& options, const Launch& launch) {
   const std::vector<int64_t> given = options.Integers("tokens");
   SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, launch, nullptr));
   StepModel& model = *loaded.model;
+  if (options.IsGiven("record-routes") && loaded.config.moe.experts == 0)
+    return InvalidArgument("--record-routes: the model has no experts");
   const int64_t vocab = loaded.config.vocab;
   SF_RETURN_IF_ERROR(CheckTokens(given, vocab, "--tokens"));
   const std::vector<TokenId> tokens(given.begin(), given.end());
@@ -37,7 +39,6 @@ Status RunLogits(const Options& options, const Launch& launch) {
     prefill->Replay(&replayed, count);
   }
   if (options.IsGiven("record-routes")) {
-    if (loaded.config.moe.experts == 0) return InvalidArgument("--record-routes: the model has no experts");
     prefill->Record(&recorded);
   }
   Progress progress("prefill",

@@ -92,7 +92,7 @@ std::vector<OptionSpec> LayoutOptions() {
        .group = group,
        .commands = Commands(kLogits),
        .metavar = "FILE",
-       .help = "write as JSON which experts every token went to, layer by layer"},
+       .help = "write as JSON which experts every token went to, by layer (from 1)"},
       {.name = "replay-routes",
        .type = kText,
        .group = group,

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
+#include "apps/json_text.h"
 #include "apps/output.h"
 
 namespace sixfold::apps {
@@ -11,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kFileBytesMax = size_t{1} << 30;
+constexpr size_t kFileBytesMax = 256 << 20;
 
 // One layer's experts, or what is wrong with them.
 Result<std::vector<int32_t>> LayerRoutes(const ordered_json& layer, const ModelShape& shape, size_t tokens, const std::string& where) {
@@ -27,6 +30,10 @@ Result<std::vector<int32_t>> LayerRoutes(const ordered_json& layer, const ModelS
     for (const ordered_json& expert : row) {
       if (!expert.is_number_integer() || expert < 0 || expert >= shape.experts) {
         return InvalidArgument(fmt::format("{}, token {}: experts are numbers from 0 to {}", where, t, shape.experts - 1));
+      }
+      const auto own = experts.end() - (static_cast<int64_t>(experts.size()) % shape.top_k);
+      if (std::find(own, experts.end(), expert.get<int32_t>()) != experts.end()) {
+        return InvalidArgument(fmt::format("{}, token {}: expert {} comes twice", where, t, expert.get<int32_t>()));
       }
       experts.push_back(expert.get<int32_t>());
     }
@@ -56,7 +63,7 @@ Status WriteRoutes(const std::string& path, const ModelShape& shape, std::span<c
 Result<TokenRoutes> ReadRoutes(const std::string& path, const ModelShape& shape, std::span<const TokenId> tokens) {
   if (shape.experts == 0) return InvalidArgument("--replay-routes: the model has no experts");
   SF_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kFileBytesMax));
-  const ordered_json json = ordered_json::parse(text, nullptr, false);
+  const ordered_json json = ParseJson(text, 4);
   if (!json.is_object() || !json.contains("tokens") || !json.contains("layers") || !json["layers"].is_object()) {
     return InvalidArgument(path + ": expected what --record-routes writes: one JSON object with \"tokens\" and \"layers\"");
   }

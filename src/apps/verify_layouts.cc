@@ -20,9 +20,20 @@ using Choice = std::array<int, 9>;
 enum { kTp, kSp, kPp, kDp, kNodes, kOrder, kEp, kEtp, kBackend };
 constexpr int kDefault = 0;  // of kEp, kEtp and kBackend: the flag is left out
 
+// The three in the order in which ranks count.
+template <typename T>
+std::array<T, 3> Ordered(const Choice& c, const T& tp, const T& dp, const T& pp) {
+  switch (c[kOrder]) {
+    case 0: return {tp, dp, pp};
+    case 1: return {pp, tp, dp};
+    default: return {dp, pp, tp};
+  }
+}
+
 std::string FlagsOf(const Choice& c) {
-  std::string mesh = c[kOrder] == 0 ? fmt::format("tp{},dp{},pp{}", c[kTp], c[kDp], c[kPp])
-                                    : fmt::format("pp{},tp{},dp{}", c[kPp], c[kTp], c[kDp]);
+  const std::string tp = fmt::format("tp{}", c[kTp]), dp = fmt::format("dp{}", c[kDp]), pp = fmt::format("pp{}", c[kPp]);
+  const std::array<std::string, 3> order = Ordered(c, tp, dp, pp);
+  const std::string mesh = fmt::format("{}", fmt::join(order, ","));
   std::string flags = "--mesh " + mesh;
   if (c[kSp] == 1) flags += " --sequence-parallel";
   if (c[kNodes] > 1) flags += fmt::format(" --nodes {}", c[kNodes]);
@@ -34,8 +45,7 @@ std::string FlagsOf(const Choice& c) {
 
 Result<Layout> MakeLayout(const Choice& c, const ModelShape& shape) {
   const AxisSize tp{Axis::kTp, c[kTp]}, dp{Axis::kDp, c[kDp]}, pp{Axis::kPp, c[kPp]};
-  const std::array<AxisSize, 3> order =
-      c[kOrder] == 0 ? std::array{tp, dp, pp} : std::array{pp, tp, dp};
+  const std::array<AxisSize, 3> order = Ordered(c, tp, dp, pp);
   sixfold::LayoutOptions options{.sequence_parallel = c[kSp] == 1};
   SF_ASSIGN_OR_RETURN(options.mesh, Mesh::Make(order));
   SF_ASSIGN_OR_RETURN(options.cluster, Cluster::EqualNodes(options.mesh.world(), c[kNodes]));
@@ -47,7 +57,8 @@ Result<Layout> MakeLayout(const Choice& c, const ModelShape& shape) {
 
 // Combinations that differ from another one in name only are left out.
 bool IsRedundant(const Choice& c) {
-  return (c[kSp] == 1 && c[kTp] == 1) || (c[kOrder] == 1 && (c[kPp] == 1 || c[kTp] * c[kDp] == 1));
+  return (c[kSp] == 1 && c[kTp] == 1) || (c[kOrder] == 1 && (c[kPp] == 1 || c[kTp] * c[kDp] == 1)) ||
+         (c[kOrder] == 2 && (c[kTp] == 1 || c[kDp] == 1));
 }
 
 int RanksOf(const Choice& c) { return c[kTp] * c[kPp] * c[kDp]; }
@@ -59,7 +70,7 @@ void AddExpertChoices(Choice c, bool experts, std::vector<Choice>* all) {
   if (!experts) return;
   const int ranks = c[kTp] * c[kDp];
   for (const int ep : {1, 2, 3, 4, 8, 16}) {
-    for (const int etp : {1, 2}) {
+    for (const int etp : {1, 2, 4}) {
       if (ranks % (ep * etp) != 0) continue;
       for (const int backend : {1, 2}) {
         if (backend == 2 && c[kNodes] == 1) continue;
@@ -79,7 +90,7 @@ std::vector<Choice> AllChoices(bool experts, int64_t ranks_max) {
       for (const int pp : {1, 2, 3, 4})
         for (const int dp : {1, 2, 4, 8, 16})
           for (const int nodes : {1, 2, 4})
-            for (const int order : {0, 1}) {
+            for (const int order : {0, 1, 2}) {
               const Choice c = {tp, sp, pp, dp, nodes, order, kDefault, kDefault, kDefault};
               if (dp > 4 && !experts) continue;  // replicas of a dense model never meet
               const bool fits = RanksOf(c) % nodes == 0 && RanksOf(c) > 1 && RanksOf(c) <= ranks_max;

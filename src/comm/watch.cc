@@ -33,7 +33,7 @@ Chain Follow(int self, int peer, const RankView& view) {
   return chain;
 }
 
-std::string Position(const RankReport& report) {
+std::string Position(const RankSight& report) {
   return report.history.empty() ? std::string("none yet") : Describe(report.history.back());
 }
 
@@ -72,7 +72,7 @@ std::string Describe(const OperationRecord& record) {
 }
 
 std::string FirstDifference(int a, int b, const RankView& view) {
-  const RankReport report_a = view.ReportOf(a), report_b = view.ReportOf(b);
+  const RankSight report_a = view.ReportOf(a), report_b = view.ReportOf(b);
   for (const OperationRecord& in_a : report_a.history) {
     if (in_a.operation.op == CommOp::kSend) continue;
     for (const OperationRecord& in_b : report_b.history) {
@@ -127,7 +127,7 @@ Status Watch::Expired(const OperationRecord& here, int peer, SteadyClock::time_p
                                  Seconds(now - begin_), peer, Describe(here));
   const Chain chain = Follow(rank_, peer, view);
   for (const int rank : chain.ranks) {
-    const RankReport report = view.ReportOf(rank);
+    const RankSight report = view.ReportOf(rank);
     const int next = view.WaitsFor(rank);
     if (next >= 0) {
       text += fmt::format("rank {} waits for rank {} in {}; ", rank, next, Position(report));

@@ -31,7 +31,7 @@ PackedRecord Pack(const OperationRecord& record);
 OperationRecord Unpack(const PackedRecord& packed);
 
 // What is known of one rank, for a message.
-struct RankReport {
+struct RankSight {
   Place place;
   int waits_for = -1;                    // global rank; -1: not waiting
   std::vector<OperationRecord> history;  // oldest first; the last may be under way
@@ -44,7 +44,7 @@ class RankView {
   // Changes with every operation begun or ended and every Progress() of that rank.
   virtual uint64_t ProgressOf(int rank) const = 0;
   virtual int WaitsFor(int rank) const = 0;
-  virtual RankReport ReportOf(int rank) const = 0;
+  virtual RankSight ReportOf(int rank) const = 0;
 };
 
 // "all_reduce 17 of tp group 3 (layer 4, step 12)".

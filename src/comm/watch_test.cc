@@ -18,12 +18,12 @@ class FakeView : public RankView {
  public:
   struct Entry {
     uint64_t progress = 1;
-    RankReport report;
+    RankSight report;
   };
 
   uint64_t ProgressOf(int rank) const override { return ranks.at(rank).progress; }
   int WaitsFor(int rank) const override { return ranks.at(rank).report.waits_for; }
-  RankReport ReportOf(int rank) const override { return ranks.at(rank).report; }
+  RankSight ReportOf(int rank) const override { return ranks.at(rank).report; }
 
   std::map<int, Entry> ranks;
 };

@@ -1,6 +1,7 @@
 #include "engine/expert_load.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "engine/rank_messages.h"
@@ -9,28 +10,47 @@
 namespace sixfold {
 
 
+namespace {
+
+int64_t TokenCounters(const ModelShape& m) { return std::count(m.sparse.begin(), m.sparse.end(), true) * m.experts; }
+
+double BusiestOverMean(std::span<const int64_t> counts) {
+  int64_t sum = 0, busiest = 0;
+  for (const int64_t count : counts) {
+    sum += count;
+    busiest = std::max(busiest, count);
+  }
+  return sum == 0 ? 0 : static_cast<double>(busiest) * static_cast<double>(counts.size()) / static_cast<double>(sum);
+}
+
+}  // namespace
+
 ExpertLoad LoadOf(const Layout& layout, std::vector<int64_t> tokens) {
   const ModelShape& m = layout.shape();
   ExpertLoad load{.experts = m.experts, .tokens = std::move(tokens)};
   size_t first = 0;  // of the layer in tokens
   for (int layer = 0; layer < m.layers(); ++layer) {
     if (!m.sparse[layer]) continue;
+    const auto of_layer = std::span(load.tokens).subspan(first, m.experts);
     const ExpertPlacement placement = layout.PlacementOf(layer);
-    std::vector<int64_t> rows(layout.expert_mesh().ep(), 0);
-    for (int e = 0; e < m.experts; ++e) rows[placement[e]] += load.tokens[first + e];
-    int64_t sum = 0;
-    for (const int64_t r : rows) sum += r;
-    const auto busiest = static_cast<double>(*std::max_element(rows.begin(), rows.end()));
-    load.imbalance.push_back(sum == 0 ? 0 : busiest * static_cast<double>(rows.size()) / static_cast<double>(sum));
+    std::vector<int64_t> of_places(layout.expert_mesh().ep(), 0);
+    for (int e = 0; e < m.experts; ++e) of_places[placement[e]] += of_layer[e];
+    load.imbalance.push_back(BusiestOverMean(of_layer));
+    load.place_imbalance.push_back(BusiestOverMean(of_places));
     first += m.experts;
   }
   return load;
 }
 
+ExpertLoad EmptyLoad(const Layout& layout) {
+  if (layout.shape().experts == 0) return {};
+  return LoadOf(layout, std::vector<int64_t>(TokenCounters(layout.shape()), 0));
+}
+
 ExpertLoad LoadOf(const Layout& layout, const std::vector<RankReport>& reports) {
   const ModelShape& m = layout.shape();
   constexpr double kSecond = 1e9;
-  std::vector<int64_t> tokens(std::count(m.sparse.begin(), m.sparse.end(), true) * m.experts, 0);
+  std::vector<int64_t> tokens(TokenCounters(m), 0);
   for (const RankReport& report : reports) {
     const int64_t first_layer = layout.Shard(report.rank).layers.begin;
     const int64_t first = std::count(m.sparse.begin(), m.sparse.begin() + first_layer, true) * m.experts;

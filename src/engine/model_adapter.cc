@@ -33,8 +33,9 @@ class ModelAdapter : public StepModel {
     const std::span<const float> logits = model_->Forward(batches[0], *kv_);
     if (recording_) routes_.replicas = {model_->recorded_routes().experts};
     if (model_->config().moe.experts > 0) {
+      ExpertCounters counters = model_->expert_counters();
       const std::lock_guard lock(mutex_);
-      load_ = LoadOf(model_->layout(), model_->expert_counters().tokens);
+      expert_tokens_ = std::move(counters.tokens);
     }
     return logits;
   }
@@ -48,8 +49,12 @@ class ModelAdapter : public StepModel {
     model_->ForceRoutes({.top_k = model_->config().moe.top_k, .experts = std::move(routes.replicas[0])});
   }
   ExpertLoad expert_load() const override {
-    const std::lock_guard lock(mutex_);
-    return load_;
+    std::vector<int64_t> tokens;
+    {
+      const std::lock_guard lock(mutex_);
+      tokens = expert_tokens_;
+    }
+    return tokens.empty() ? EmptyLoad(model_->layout()) : LoadOf(model_->layout(), std::move(tokens));
   }
 
  private:
@@ -58,7 +63,7 @@ class ModelAdapter : public StepModel {
   bool recording_ = false;
   StepRoutes routes_;
   mutable std::mutex mutex_;
-  ExpertLoad load_;  // guarded
+  std::vector<int64_t> expert_tokens_;  // guarded; empty before the first pass
 };
 
 }  // namespace

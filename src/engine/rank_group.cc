@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds kLoadAge{500};  // of expert_load, while the
 
 // A call from the engine's thread, carried out by rank 0's.
 struct RankGroup::Impl {
-  explicit Impl(InstanceSpec s) : spec(std::move(s)) {}
+  explicit Impl(InstanceSpec s) : spec(std::move(s)), load(EmptyLoad(spec.layout)) {}
 
   InstanceSpec spec;
   RankGroupOptions options;

@@ -139,10 +139,13 @@ void AddExperts(Page& page, const ExpertLoad& load) {
   count("expert_combine_seconds_total", "Time in combine on the rank that spent most",
         load.combine_seconds);
   page.OwnGauge("expert_load_imbalance",
-                "Assignments of the busiest expert-parallel place over the mean, averaged over layers",
-                load.imbalance_mean());
+                "Assignments of the busiest expert over the mean, averaged over layers",
+                MeanOf(load.imbalance));
   page.OwnGauge("expert_load_imbalance_max", "The same of the layer where it is largest",
-                load.imbalance_max());
+                MaxOf(load.imbalance));
+  page.OwnGauge("expert_place_imbalance",
+                "Assignments of the busiest expert-parallel place over the mean, averaged over layers",
+                MeanOf(load.place_imbalance));
 }
 
 }  // namespace

@@ -163,9 +163,34 @@ void Ops::AddBias(float* x, int64_t x_stride, int64_t rows, int64_t n, const flo
   });
 }
 
-void Ops::RoundBF16(float* x, int64_t n) { impl_->table.round_bf16(x, n); }
+void Ops::RoundBF16(float* x, int64_t n) {
+  Split(impl_->pool, n, n, kCacheLineFloats, [&](int64_t begin, int64_t end) { impl_->table.round_bf16(x + begin, end - begin); });
+}
 
-void Ops::ToBF16(const float* x, int64_t n, uint16_t* out) { impl_->table.to_bf16(x, n, out); }
+void Ops::GatherRows(const float* x, int64_t n, std::span<const int32_t> rows, bool bf16, std::byte* out) {
+  const auto count = static_cast<int64_t>(rows.size());
+  Split(impl_->pool, count, count * n, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* from = x + rows[i] * n;
+      if (bf16) {
+        impl_->table.to_bf16(from, n, reinterpret_cast<uint16_t*>(out) + i * n);
+      } else {
+        std::copy_n(from, n, reinterpret_cast<float*>(out) + i * n);
+      }
+    }
+  });
+}
+
+void Ops::Widen(const std::byte* elements, int64_t n, bool bf16, float* out) {
+  Split(impl_->pool, n, n, kCacheLineFloats, [&](int64_t begin, int64_t end) {
+    if (!bf16) {
+      std::copy(reinterpret_cast<const float*>(elements) + begin, reinterpret_cast<const float*>(elements) + end, out + begin);
+      return;
+    }
+    const auto* bits = reinterpret_cast<const uint16_t*>(elements);
+    for (int64_t i = begin; i < end; ++i) out[i] = std::bit_cast<float>(uint32_t{bits[i]} << 16);
+  });
+}
 
 void Ops::Combine(const CombineArgs& a) {
   const OpsTable& table = impl_->table;

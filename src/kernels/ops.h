@@ -113,7 +113,9 @@ class Ops {
   void Combine(const CombineArgs& args);
   // Rounding to bf16 as Combine and the products do it, one vector after the other.
   void RoundBF16(float* x, int64_t n);
-  void ToBF16(const float* x, int64_t n, uint16_t* out);
+  // Vectors x[rows[i]] [n] one after the other, as fp32 or rounded to bf16; and n such elements as fp32 again.
+  void GatherRows(const float* x, int64_t n, std::span<const int32_t> rows, bool bf16, std::byte* out);
+  void Widen(const std::byte* elements, int64_t n, bool bf16, float* out);
   // Clamps to [-limit, limit] (OLMoE's clip_qkv).
   void Clamp(float* x, int64_t x_stride, int64_t rows, int64_t n, float limit);
 

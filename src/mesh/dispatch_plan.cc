@@ -20,8 +20,6 @@ DispatchPlanner::DispatchPlanner(All2AllBackend backend, CombineForm form, const
   const int members = group_.members();
   SF_CHECK_GT(members, 0);
   SF_CHECK_EQ(members % group_.etp, 0);
-  std::vector<int> place;                 // on the node
-  std::vector<std::vector<int>> on_node;  // members
   std::map<int, int> numbers;
   for (const int rank : group_.ranks) {
     const int node = cluster.NodeOf(rank);
@@ -29,31 +27,34 @@ DispatchPlanner::DispatchPlanner(All2AllBackend backend, CombineForm form, const
     while (first > 0 && cluster.NodeOf(first - 1) == node) --first;
     const int number = numbers.try_emplace(node, static_cast<int>(numbers.size())).first->second;
     node_.push_back(number);
-    place.push_back(rank - first);
-    on_node.resize(numbers.size());
-    on_node[number].push_back(static_cast<int>(node_.size()) - 1);
-    for (const int other : group_.ranks) links_.push_back(cluster.LinkBetween(rank, other).link);
+    place_.push_back(rank - first);
+    on_node_.resize(numbers.size());
+    on_node_[number].push_back(static_cast<int>(node_.size()) - 1);
   }
-  nodes_ = static_cast<int>(on_node.size());
-  legs_ = backend == All2AllBackend::kHierarchical && nodes_ > 1 ? 2 : 1;
-  for (int source = 0; source < members; ++source) {
-    for (const std::vector<int>& there : on_node) {
-      const auto same = std::find_if(there.begin(), there.end(), [&](int m) { return place[m] == place[source]; });
-      relay_.push_back(same != there.end() ? *same : there[place[source] % there.size()]);
-    }
-  }
+  inside_ = cluster.inside.link;
+  between_ = cluster.between.link;
+  legs_ = backend == All2AllBackend::kHierarchical && on_node_.size() > 1 ? 2 : 1;
 }
 
-void DispatchPlanner::PlanRow(int source, int row, std::span<const int32_t> experts, DispatchPlan* plan) const {
+int DispatchPlanner::Relay(int source, int node) const {
+  const std::vector<int>& there = on_node_[node];
+  const int place = place_[source];
+  const auto at = std::lower_bound(there.begin(), there.end(), place, [&](int m, int wanted) { return place_[m] < wanted; });
+  return at != there.end() && place_[*at] == place ? *at : there[place % there.size()];
+}
+
+void DispatchPlanner::PlanRow(int source, int row, std::span<const int32_t> experts, RowScratch* scratch,
+                              DispatchPlan* plan) const {
   // The few members that have its experts, ascending, each once.
-  std::vector<int32_t> eps;
+  std::vector<int32_t>&eps = scratch->eps, &first = scratch->first;
+  eps.clear();
+  first.clear();
   for (const int32_t e : experts) {
     SF_CHECK_LT(static_cast<size_t>(e), group_.ep_of.size());
     eps.push_back(group_.ep_of[e]);
   }
   std::sort(eps.begin(), eps.end());
   eps.erase(std::unique(eps.begin(), eps.end()), eps.end());
-  std::vector<int> first;  // receivers of the first leg
   const size_t second_begin = plan->out[1].size();
   for (const int32_t ep : eps) {
     for (int t = 0; t < group_.etp; ++t) {
@@ -62,7 +63,7 @@ void DispatchPlanner::PlanRow(int source, int row, std::span<const int32_t> expe
         if (member != source) first.push_back(member);
         continue;
       }
-      const int relay = Relay(source, member);
+      const int relay = Relay(source, node_[member]);
       first.push_back(relay);
       if (relay != member) plan->out[1].push_back({source, row, relay, member});
     }
@@ -108,7 +109,7 @@ void DispatchPlanner::PlanReturn(DispatchPlan* plan) const {
           if (from != w.source) plan->back[0].push_back({w.source, w.slot, from, w.source});
           continue;
         }
-        const int relay = Relay(w.source, from);
+        const int relay = Relay(w.source, node_[from]);
         if (relay != from) plan->back[0].push_back({w.source, w.slot, from, relay});
         relayed.push_back({w.source, form_ == CombineForm::kSlots ? w.slot : w.slot / top_k_, relay, w.source});
       }
@@ -128,11 +129,12 @@ void DispatchPlanner::PlanReturn(DispatchPlan* plan) const {
 DispatchPlan DispatchPlanner::Plan(std::span<const std::span<const int32_t>> routes) const {
   SF_CHECK_EQ(static_cast<int>(routes.size()), group_.members());
   DispatchPlan plan;
+  RowScratch scratch;
   for (int source = 0; source < group_.members(); ++source) {
     const std::span<const int32_t> experts = routes[source];
     SF_CHECK_EQ(experts.size() % top_k_, 0u);
     for (size_t row = 0; row < experts.size() / top_k_; ++row) {
-      PlanRow(source, static_cast<int>(row), experts.subspan(row * top_k_, top_k_), &plan);
+      PlanRow(source, static_cast<int>(row), experts.subspan(row * top_k_, top_k_), &scratch, &plan);
     }
   }
   PlanWork(routes, &plan);
@@ -143,10 +145,10 @@ DispatchPlan DispatchPlanner::Plan(std::span<const std::span<const int32_t>> rou
 // The operations of every call, without bytes.
 Ledger DispatchPlanner::Operations() const {
   Ledger ledger;
-  for (int a = 0; a < group_.members(); ++a) {
-    for (int b = a + 1; b < group_.members(); ++b) {
-      for (const CommOp op : {CommOp::kDispatch, CommOp::kCombine}) ledger[{Axis::kEp, op, LinkOf(a, b)}].count = legs_;
-    }
+  const bool stays = std::any_of(on_node_.begin(), on_node_.end(), [](const auto& members) { return members.size() > 1; });
+  for (const CommOp op : {CommOp::kDispatch, CommOp::kCombine}) {
+    if (stays) ledger[{Axis::kEp, op, inside_}].count = legs_;
+    if (on_node_.size() > 1) ledger[{Axis::kEp, op, between_}].count = legs_;
   }
   return ledger;
 }
@@ -162,9 +164,9 @@ Ledger DispatchPlanner::TrafficOf(const DispatchPlan& plan, const RowBytes& byte
 
 Ledger DispatchPlanner::ExpectedTraffic(std::span<const int64_t> rows_of_members, const RowBytes& bytes) const {
   const auto experts = static_cast<int64_t>(group_.ep_of.size());
-  std::vector<int64_t> held(group_.ep(), 0), held_by_node(nodes_, 0);
+  std::vector<int64_t> held(group_.ep(), 0), held_by_node(on_node_.size(), 0);
   for (const int32_t ep : group_.ep_of) ++held[ep];
-  std::vector<std::vector<bool>> counted(nodes_, std::vector<bool>(group_.ep(), false));
+  std::vector<std::vector<bool>> counted(on_node_.size(), std::vector<bool>(group_.ep(), false));
   for (int m = 0; m < group_.members(); ++m) {
     const int ep = m / group_.etp;
     if (!counted[node_[m]][ep]) held_by_node[node_[m]] += held[ep];
@@ -185,14 +187,14 @@ Ledger DispatchPlanner::ExpectedTraffic(std::span<const int64_t> rows_of_members
         add(CommOp::kCombine, m, source, slots, bytes.combine);
         continue;
       }
-      const int relay = Relay(source, m);
+      const int relay = Relay(source, node_[m]);
       add(CommOp::kDispatch, relay, m, rows * hit(own), bytes.dispatch);
       add(CommOp::kCombine, m, relay, slots, bytes.combine);
       if (form_ == CombineForm::kSlots) add(CommOp::kCombine, relay, source, slots, bytes.combine);
     }
-    for (int node = 0; legs_ == 2 && node < nodes_; ++node) {
+    for (int node = 0; legs_ == 2 && node < static_cast<int>(on_node_.size()); ++node) {
       if (node == node_[source]) continue;
-      const int relay = relay_[source * nodes_ + node];
+      const int relay = Relay(source, node);
       add(CommOp::kDispatch, source, relay, rows * hit(held_by_node[node]), bytes.dispatch);
       if (form_ == CombineForm::kNodeSums) {
         add(CommOp::kCombine, relay, source, rows * hit(held_by_node[node]), bytes.combine);

@@ -62,8 +62,8 @@ struct DispatchPlan {
   // [ep]: what its members compute, by expert, source, slot. Of n slots member t returns those of ShareOf(n, etp, t): the sums
   // of the etp parts are scattered so.
   std::vector<std::vector<ExpertSlot>> work;
-  // Legs of the way back: from the members that computed, to relays or straight to the source; from relays to sources. The
-  // first by work order of the ep, ep by ep; the second by node, then as the first.
+  // Legs of the way back: from the members that computed, to relays or straight to the source; from relays to sources. In the
+  // order of work, ep by ep; where relays sum, the second leg by relay, source, row.
   std::vector<OutputCopy> back[2];
 };
 
@@ -83,11 +83,10 @@ class DispatchPlanner {
   CombineForm form() const { return form_; }
   // One when no relay stands between any two members.
   int legs() const { return legs_; }
-  // Member on `source`'s own node is none's relay.
-  int NodeOf(int member) const { return node_[member]; }
-  // Who on `member`'s node takes in the rows of `source`: the member at the source's own place, or the nearest there is when the
-  // group has not all ranks of the node.
-  int Relay(int source, int member) const { return relay_[source * nodes_ + node_[member]]; }
+  int NodeOf(int member) const { return node_[member]; }  // nodes of the group count from 0
+  // Who on another node takes in the rows of `source`: the member at the source's own place, or one that the place chooses when
+  // the group has no rank there.
+  int Relay(int source, int node) const;
 
   // routes: [members], experts [rows * top_k] of each member's rows. Experts must be in range.
   DispatchPlan Plan(std::span<const std::span<const int32_t>> routes) const;
@@ -98,20 +97,24 @@ class DispatchPlanner {
 
  private:
   bool Direct(int source, int member) const { return legs_ == 1 || node_[source] == node_[member]; }
-  void PlanRow(int source, int row, std::span<const int32_t> experts, DispatchPlan* plan) const;
+  // Of one row: the ep places that it needs, and the receivers of its first leg. Kept from row to row.
+  struct RowScratch {
+    std::vector<int32_t> eps, first;
+  };
+  void PlanRow(int source, int row, std::span<const int32_t> experts, RowScratch* scratch, DispatchPlan* plan) const;
   void PlanWork(std::span<const std::span<const int32_t>> routes, DispatchPlan* plan) const;
   void PlanReturn(DispatchPlan* plan) const;
-  LinkClass LinkOf(int a, int b) const { return links_[a * group_.members() + b]; }
+  LinkClass LinkOf(int a, int b) const { return node_[a] == node_[b] ? inside_ : between_; }
   Ledger Operations() const;
 
   ExpertGroup group_;
   CombineForm form_ = CombineForm::kSlots;
   int top_k_ = 1;
   int legs_ = 1;
-  int nodes_ = 0;
-  std::vector<int> node_;         // [members], counted from 0 within the group
-  std::vector<int> relay_;        // [members][nodes]
-  std::vector<LinkClass> links_;  // [members][members]
+  std::vector<int> node_;                  // [members]
+  std::vector<int> place_;                 // [members] on their nodes
+  std::vector<std::vector<int>> on_node_;  // [nodes] members, ascending: so are their places
+  LinkClass inside_ = LinkClass::kShm, between_ = LinkClass::kShm;
 };
 
 }  // namespace sixfold

@@ -40,7 +40,7 @@ Status CheckGiven(const char* name, std::optional<int> size, int ranks) {
 Status CheckSizes(int ranks, int ep, int etp, int experts) {
   if (ep > std::max(experts, 1)) {
     const std::string what =
-        experts == 0 ? "the model has no experts to deal"
+        experts == 0 ? "the model has no experts to deal; leave the flags of expert parallelism out"
                      : fmt::format(
                            "it is above the model's {} experts, so that ranks would have "
                            "none; ep may be {}",

@@ -12,6 +12,8 @@ namespace sixfold {
 
 namespace {
 
+constexpr uint64_t kFnvOffset = 0xcbf29ce484222325u, kFnvPrime = 0x100000001b3u;
+
 // The tree over units for kReproducible; over the members that have a share for kFast, each with one leaf.
 TreeCut TreeOver(const Leaves& units, int tp, Numerics numerics) {
   if (numerics == Numerics::kReproducible) return CutTree(units.count(), tp);
@@ -131,12 +133,19 @@ Status Layout::SetExperts() {
   expert_down_ = CutOf(shape_.expert_down_units, expert_mesh_.etp(), shape_.numerics);
   SF_RETURN_IF_ERROR(CheckPlacements());
   if (shape_.experts == 0) return OkStatus();
-  dispatches_ = expert_mesh_.ep() > 1 || expert_mesh_.etp() != tp();
+  // Groups of etp are runs of a stage's ranks, as those of tp are when tp counts first among what a stage has.
+  const auto counts = [](const AxisSize& a) { return a.axis != Axis::kPp && a.size > 1; };
+  const auto first = std::find_if(mesh().order().begin(), mesh().order().end(), counts);
+  const bool tp_first = tp() == 1 || first->axis == Axis::kTp;
+  dispatches_ = expert_mesh_.ep() > 1 || expert_mesh_.etp() != tp() || !tp_first;
+  // A dispatch group is a run of a stage's ranks.
   bool crosses = false;
-  for (int rank = 0; rank < world(); ++rank) {
-    dispatches_ = dispatches_ || EtpGroup(rank) != mesh().Group(rank, Axis::kTp);
-    const std::vector<int> group = DispatchGroup(rank);
-    crosses = crosses || cluster().NodeOf(group.front()) != cluster().NodeOf(group.back());
+  const auto group = static_cast<size_t>(expert_mesh_.ep() * expert_mesh_.etp());
+  for (int stage = 0; stage < expert_mesh_.stages(); ++stage) {
+    const std::span<const int> ranks = expert_mesh_.StageRanks(stage);
+    for (size_t i = 0; i < ranks.size(); i += group) {
+      crosses = crosses || cluster().NodeOf(ranks[i]) != cluster().NodeOf(ranks[i + group - 1]);
+    }
   }
   all2all_ = options_.all2all.value_or(crosses ? All2AllBackend::kHierarchical : All2AllBackend::kFlat);
   return OkStatus();
@@ -222,6 +231,17 @@ int Layout::RankAt(int tp, int dp, int pp) const {
 }
 
 std::vector<int> Layout::TpGroup(int dp, int pp) const { return mesh().Group(RankAt(0, dp, pp), Axis::kTp); }
+
+std::string Layout::Identity() const {
+  uint64_t hash = kFnvOffset;
+  const auto add = [&](int64_t value) { hash = (hash ^ static_cast<uint64_t>(value)) * kFnvPrime; };
+  for (const int ranks : cluster().ranks_per_node) add(ranks);
+  for (const auto& [layer, placement] : options_.placements) {
+    add(layer);
+    for (const int32_t ep : placement) add(ep);
+  }
+  return fmt::format("{}, {} {:016x}", ToString(), expert_mesh_.ToString(), hash);
+}
 
 std::string Layout::ToString() const {
   std::string text = mesh().ToString();

@@ -102,6 +102,8 @@ class Layout {
   const KCut& expert_down_cut() const { return expert_down_; }
 
   std::string ToString() const;  // "tp2,pp2 with sequence parallelism on 2 nodes"
+  // ToString and a hash of all that it leaves out: equal for equal layouts alone.
+  std::string Identity() const;
 
  private:
   Layout() = default;

@@ -189,27 +189,35 @@ class RankPlan {
     return bytes;
   }
 
+  // Rows of the largest micro-batch that a rank sends to experts.
+  int64_t DispatchRowsOf(int rank) const {
+    const RankShard s = layout_.Shard(rank);
+    return s.dp < work_.busy_replicas ? layout_.DispatchRows(micro_.rows, s.tp).size() : 0;
+  }
+  int64_t GroupRows() const {
+    int64_t rows = 0;
+    for (const int rank : layout_.DispatchGroup(own_.rank)) rows += DispatchRowsOf(rank);
+    return rows;
+  }
+
   // Rows that travel to experts: all of the group may want the experts of this rank. Sizes as in moe/expert_exchange.h.
   int64_t TravellingExpertBytes() const {
     const ModelShape& m = layout_.shape();
     const std::vector<int> group = layout_.DispatchGroup(own_.rank);
     const auto members = static_cast<int64_t>(group.size());
-    int64_t all = 0, largest = 0;  // rows of the group, of the member with most
-    std::vector<bool> nodes(layout_.cluster().nodes());
-    int64_t on_node = 0;
-    for (const int rank : group) {
-      const RankShard s = layout_.Shard(rank);
-      const int64_t rows =
-          s.dp < work_.busy_replicas ? layout_.DispatchRows(micro_.rows, s.tp).size() : 0;
-      all += rows;
-      largest = std::max(largest, rows);
-      nodes[layout_.cluster().NodeOf(rank)] = true;
-      on_node += layout_.cluster().NodeOf(rank) == layout_.cluster().NodeOf(own_.rank) ? 1 : 0;
+    const auto me = static_cast<int>(std::find(group.begin(), group.end(), own_.rank) - group.begin());
+    const int first_sparse = static_cast<int>(
+        std::find(m.sparse.begin() + own_.layers.begin, m.sparse.begin() + own_.layers.end, true) - m.sparse.begin());
+    const DispatchPlanner planner = layout_.PlannerFor(first_sparse, group);
+    int64_t relayed = 0, on_node = 0;  // rows of others that pass through this rank; ranks of its node
+    for (int member = 0; member < static_cast<int>(members); ++member) {
+      if (planner.NodeOf(member) == planner.NodeOf(me)) {
+        ++on_node;
+      } else if (planner.legs() == 2 && planner.Relay(member, planner.NodeOf(me)) == me) {
+        relayed += DispatchRowsOf(group[member]);
+      }
     }
-    const bool busy = own_.dp < work_.busy_replicas;
-    const int64_t own = busy ? layout_.DispatchRows(micro_.rows, own_.tp).size() : 0;
-    const bool relays = layout_.all2all() == All2AllBackend::kHierarchical;
-    const int64_t relayed = relays ? (std::count(nodes.begin(), nodes.end(), true) - 1) * largest : 0;
+    const int64_t all = GroupRows(), own = DispatchRowsOf(own_.rank);
     const int64_t top_k = c_.moe.top_k, etp = layout_.expert_mesh().etp();
     int64_t held = 0;  // experts of the layer with most here
     for (int64_t l = own_.layers.begin; l < own_.layers.end; ++l) {
@@ -232,7 +240,8 @@ class RankPlan {
   }
 
   int64_t ScratchBytes() const {
-    if (rows_ == 0) return 0;
+    const int64_t rows = sparse_ && layout_.dispatches() ? std::max(rows_, GroupRows()) : rows_;
+    if (rows == 0) return 0;
     int leaves = 1;
     const auto add = [&](const KCut& cut, int member) {
       for (const Leaves& node : cut.node_leaves[member]) leaves = std::max(leaves, node.count());
@@ -250,7 +259,7 @@ class RankPlan {
                                 .rows = rows_,
                                 .sequences = work_.sequences_max,
                                 .positions = work_.positions_max});
-    return o_.threads * MatMulThreadBytes(rows_, leaves) + attention;
+    return o_.threads * MatMulThreadBytes(rows, leaves) + attention;
   }
 
   const ModelConfig& c_;

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/dequantize.h"
 
 namespace sixfold {
 
@@ -36,12 +35,14 @@ Status ExpertExchange::ExchangeRoutes(std::span<const int64_t> member_rows, cons
     SF_RETURN_IF_ERROR(group_->AllGather(bounds, reinterpret_cast<std::byte*>(routes_.data()), CommOp::kRoutes));
   }
   routes_of_.clear();
-  weights_of_.clear();
+  gathered_weights_.clear();
   for (int m = 0; m < members; ++m) {
     const int64_t slots = member_rows[m] * top_k;
     const int32_t* first = routes_.data() + first_row_[m] * words;
     routes_of_.emplace_back(first, slots);
-    if (planner_->form() == CombineForm::kNodeSums) weights_of_.emplace_back(reinterpret_cast<const float*>(first + slots), slots);
+    if (planner_->form() == CombineForm::kSlots) continue;
+    gathered_weights_.resize(first_row_[m + 1] * top_k);
+    std::memcpy(&gathered_weights_[first_row_[m] * top_k], first + slots, slots * sizeof(float));
   }
   return OkStatus();
 }
@@ -67,31 +68,22 @@ Status ExpertExchange::RunLeg(CommOp op, WireType type, const Leg& leg, const fl
   received_.resize(receives * row_bytes);
   send_spans_.clear();
   receive_spans_.clear();
+  send_rows_.clear();
   std::byte* out = sent_.data();
   std::byte* in = received_.data();
   for (int m = 0; m < members; ++m) {
-    const std::byte* first = out;
-    for (const int32_t i : leg.send[m]) {
-      if (type == WireType::kF32) {
-        std::memcpy(out, from + i * n, row_bytes);
-      } else {
-        ops_.ToBF16(from + i * n, n, reinterpret_cast<uint16_t*>(out));
-      }
-      out += row_bytes;
-    }
-    send_spans_.emplace_back(first, out - first);
+    send_rows_.insert(send_rows_.end(), leg.send[m].begin(), leg.send[m].end());
+    const int64_t bytes = static_cast<int64_t>(leg.send[m].size()) * row_bytes;
+    send_spans_.emplace_back(out, bytes);
     receive_spans_.emplace_back(in, leg.receive[m] * row_bytes);
+    out += bytes;
     in += leg.receive[m] * row_bytes;
   }
+  ops_.GatherRows(from, n, send_rows_, type == WireType::kBF16, sent_.data());
   SF_RETURN_IF_ERROR(group_->AllToAll(send_spans_, receive_spans_, op));
   const size_t before = to->size();
   to->resize(before + receives * n);
-  if (type == WireType::kF32) {
-    std::memcpy(to->data() + before, received_.data(), received_.size());
-  } else {
-    const auto* bits = reinterpret_cast<const uint16_t*>(received_.data());
-    for (int64_t i = 0; i < receives * n; ++i) (*to)[before + i] = BF16ToF32(bits[i]);
-  }
+  ops_.Widen(received_.data(), receives * n, type == WireType::kBF16, to->data() + before);
   return OkStatus();
 }
 
@@ -121,6 +113,11 @@ Status ExpertExchange::Dispatch(const DispatchPlanner& planner, std::span<const 
   ep_ = me_ / planner.group().etp;
   own_work_ = ShareOf(static_cast<int64_t>(work().size()), planner.group().etp, me_ % planner.group().etp);
   weights_.assign(weights, weights + member_rows[me_] * planner.top_k());
+  int64_t arriving = 0;
+  for (const auto& leg : plan_.out) {
+    for (const RowCopy& c : leg) arriving += c.to == me_ ? 1 : 0;
+  }
+  rows_.reserve((member_rows[me_] + arriving) * options_.hidden);
   rows_.assign(x, x + member_rows[me_] * options_.hidden);
   row_place_.assign(first_row_.back(), -1);
   for (int64_t r = 0; r < member_rows[me_]; ++r) row_place_[RowNumber(me_, r)] = static_cast<int32_t>(r);
@@ -145,7 +142,7 @@ void ExpertExchange::SumForSource(const OutputCopy& copy) {
     const int32_t place = slot_place_[RowNumber(copy.source, 0) * top_k + slot];
     if (place < 0) continue;  // on another node
     sum_terms_.push_back(place);
-    sum_weights_.push_back(weights_of_[copy.source][slot]);
+    sum_weights_.push_back(gathered_weights_[RowNumber(copy.source, 0) * top_k + slot]);
   }
   const size_t at = terms_.size();
   terms_.resize(at + options_.hidden);
@@ -220,10 +217,23 @@ void ExpertExchange::PlaceTerms() {
   }
 }
 
+// Vectors that both legs of the way back add to terms_.
+int64_t ExpertExchange::ArrivingOutputs() const {
+  int64_t vectors = 0;
+  for (const auto& leg : plan_.back) {
+    for (const OutputCopy& c : leg) vectors += c.to == me_ ? 1 : 0;
+  }
+  if (planner_->form() == CombineForm::kSlots) return vectors;
+  for (const OutputCopy& c : plan_.back[1]) vectors += c.from == me_ ? 1 : 0;  // sums
+  return vectors;
+}
+
 Status ExpertExchange::Combine(std::span<const float> outputs) {
   const auto start = Clock::now();
   const int64_t top_k = planner_->top_k();
   SF_CHECK_EQ(static_cast<int64_t>(outputs.size()), own_work_.size() * options_.hidden);
+  // Own outputs, what comes back in both directions, and a vector of zeros: no reallocation on the way.
+  terms_.reserve(outputs.size() + (ArrivingOutputs() + 1) * options_.hidden);
   terms_.assign(outputs.begin(), outputs.end());
   if (options_.combine == WireType::kBF16) ops_.RoundBF16(terms_.data(), static_cast<int64_t>(terms_.size()));
   slot_place_.assign(first_row_.back() * top_k, -1);

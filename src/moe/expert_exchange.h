@@ -68,6 +68,7 @@ class ExpertExchange {
   Status ReturnOutputs(int leg);
   void SumForSource(const OutputCopy& copy);
   void PlaceTerms();
+  int64_t ArrivingOutputs() const;
   int64_t RowNumber(int source, int64_t row) const { return first_row_[source] + row; }
 
   Communicator* group_;
@@ -82,7 +83,7 @@ class ExpertExchange {
   std::vector<int64_t> first_row_;            // [members + 1] rows before each member's
   std::vector<int32_t> routes_;               // experts of all members, then weights where relays sum
   std::vector<std::span<const int32_t>> routes_of_;
-  std::vector<std::span<const float>> weights_of_;
+  std::vector<float> gathered_weights_;       // [slots of all members], where relays sum
   std::vector<float> rows_, terms_, weights_;
   std::vector<int32_t> row_place_;            // [rows of all members] in rows_, or -1
   std::vector<int32_t> slot_place_;           // [slots of all members] in terms_, or -1
@@ -92,6 +93,7 @@ class ExpertExchange {
   std::vector<int32_t> sum_terms_;            // of the sum in work
   std::vector<float> sum_weights_;
   Leg leg_;
+  std::vector<int32_t> send_rows_;            // of all members in order
   std::vector<std::byte> sent_, received_;
   std::vector<std::span<const std::byte>> send_spans_;
   std::vector<std::span<std::byte>> receive_spans_;

@@ -71,6 +71,7 @@ class TestReplay:
         (lambda r: r["layers"]["1"][2].__setitem__(0, 7), "from 0 to 6"),
         (lambda r: r["layers"]["1"][2].__setitem__(0, -1), "from 0 to 6"),
         (lambda r: r["layers"]["1"][2].__setitem__(0, "x"), "from 0 to 6"),
+        (lambda r: r["layers"]["1"][2].__setitem__(slice(None), [4, 2, 4]), "expert 4 comes twice"),
         (lambda r: r["tokens"].__setitem__(0, 99), "other tokens"),
         (lambda r: r.pop("tokens"), "--record-routes")])
     def test_files_that_do_not_fit_are_refused(self, sixfold, tmp_path, change, reason):
@@ -130,6 +131,18 @@ class TestDegenerateTraffic:
         assert said["passed"] == len(lines) and said["failed"] == 0
 
 
+class TestUnevenNodes:
+    @pytest.mark.parametrize("ranks_per_node", [[3, 1], [1, 3], [5, 1, 2], [2, 6]])
+    def test_relays_stand_in_where_a_node_has_no_rank_at_the_place(self, sixfold, tmp_path, ranks_per_node):
+        (tmp_path / "cluster.toml").write_text(f"ranks-per-node = {ranks_per_node}\n")
+        dp = sum(ranks_per_node)
+        lines = [f"--mesh {mesh} {flags} --cluster {tmp_path}/cluster.toml" for mesh in (f"dp{dp}", f"tp2,dp{dp // 2}")
+                 for flags in ("--ep 4", "--ep 2 --etp 2", "--ep 2 --all2all-backend flat")]
+        (tmp_path / "layouts").write_text("\n".join(lines))
+        said = sixfold("verify", MODEL, "--layouts", tmp_path / "layouts", "--decode-steps", 8, "--json").json()
+        assert said["passed"] == len(lines) and said["failed"] == 0
+
+
 class TestFastMode:
     """Relays sum there; all layouts go where the one rank went, since a rounding may change a route."""
 
@@ -163,12 +176,13 @@ class TestPlacement:
             of_places = [0] * 4
             for expert, count in enumerate(layer["assignments"]):
                 of_places[placement[str(layer["layer"] + 1)][expert]] += count
-            assert layer["imbalance"] == pytest.approx(max(of_places) * 4 / sum(of_places))
+            assert layer["place_imbalance"] == pytest.approx(max(of_places) * 4 / sum(of_places))
+            assert layer["imbalance"] == pytest.approx(max(layer["assignments"]) * EXPERTS / sum(of_places))
 
     @pytest.mark.parametrize("text, reason", [
         ("[]", "JSON object"), ("{", "JSON object"), ('{"0": [0]}', "count from 1"), ('{"x": [0]}', "count from 1"),
         ('{"1": 3}', "list of places"), ('{"1": [0, 1]}', "2 experts and the model has 7"), ('{"1": [-1]}', "number from 0"),
-        ('{"1": [0,0,0,0,0,0,2]}', "ep is 2"), ('{"9": [0,0,0,0,0,0,1]}', "no experts there")])
+        ('{"1": [0,0,0,0,0,0,2]}', "ep is 2"), ('{"1": [0], "01": [1]}', "layer 1 comes twice"), ("[" * 100000, "JSON object"), ('{"9": [0,0,0,0,0,0,1]}', "no experts there")])
     def test_files_that_say_nothing_sensible(self, sixfold, tmp_path, text, reason):
         (tmp_path / "placement").write_text(text)
         answer = sixfold("layout", MODEL, "--mesh", "dp2", "--ep", 2, "--expert-placement", tmp_path / "placement")

@@ -126,6 +126,14 @@ class TestExitCodes:
         assert code == 3 and "rank 1" in err and "no such file" in err, err
         assert not (tmp_path / "a").exists()
 
+    def test_with_another_placement_of_experts(self, sixfold, tmp_path):
+        for rank in range(2):
+            (tmp_path / f"placement{rank}").write_text(json.dumps({"1": [rank, 1 - rank] * 2}))
+        command = [sixfold.binary, "logits", GOLDEN / "mixtral", "--tokens", "5", "--output", tmp_path / "x", "--mesh", "dp2", "--ep", 2]
+        own = f"exec \"$@\" --expert-placement {tmp_path}/placement$OMPI_COMM_WORLD_RANK"
+        code, _, err = mpi_job.run(2, ["sh", "-c", own, "sh", *command], tmp_path)
+        assert code == 2 and "rank 1" in err and "same files and flags" in err, err
+
     @pytest.mark.parametrize("other, flags", [("qwen3", []), ("llama_gqa", ["--dtype", "bf16"]), ("llama_gqa", ["--numerics", "fast"])])
     def test_a_rank_with_another_model_or_other_options_is_refused_by_number(self, sixfold, tmp_path, other, flags):
         ask = ["-tp", "2", "--tokens", "1,2", "--output", tmp_path / "logits"]

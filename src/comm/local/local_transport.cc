@@ -67,9 +67,9 @@ int LocalTransport::WaitsFor(int rank) const {
   return shared_.state(rank).waits_for.load(std::memory_order_acquire);
 }
 
-RankReport LocalTransport::ReportOf(int rank) const {
+RankSight LocalTransport::ReportOf(int rank) const {
   const RankState& state = shared_.state(rank);
-  RankReport report{.place = {.step = state.step.load(std::memory_order_relaxed),
+  RankSight report{.place = {.step = state.step.load(std::memory_order_relaxed),
                               .layer = state.layer.load(std::memory_order_relaxed)},
                     .waits_for = WaitsFor(rank)};
   const uint64_t end = state.operations.load(std::memory_order_acquire);

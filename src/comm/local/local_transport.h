@@ -42,7 +42,7 @@ class LocalTransport : public Transport, private RankView {
 
   uint64_t ProgressOf(int rank) const override;
   int WaitsFor(int rank) const override;
-  RankReport ReportOf(int rank) const override;
+  RankSight ReportOf(int rank) const override;
 
   void BeginOperation(const Operation& operation);
   void EndOperation();

@@ -120,9 +120,9 @@ int Bulletin::WaitsFor(int rank) const {
   return waits_for >= 0 && waits_for < wires_.world() ? waits_for : -1;
 }
 
-RankReport Bulletin::ReportOf(int rank) const {
+RankSight Bulletin::ReportOf(int rank) const {
   const Known& known = Of(rank);
-  RankReport report{.place = known.place, .waits_for = WaitsFor(rank)};
+  RankSight report{.place = known.place, .waits_for = WaitsFor(rank)};
   const size_t records = known.history.size();
   const bool ring = rank == wires_.rank() && records == kHistory;
   const size_t oldest = ring ? operations_ % kHistory : 0;

@@ -40,7 +40,7 @@ class Bulletin : public RankView {
 
   uint64_t ProgressOf(int rank) const override;
   int WaitsFor(int rank) const override;
-  RankReport ReportOf(int rank) const override;
+  RankSight ReportOf(int rank) const override;
 
  private:
   struct Known {
