@@ -41,7 +41,8 @@ std::string Dump(const ordered_json& value) {
 
 int64_t KvBytesPerToken(const ModelConfig& config) {
   const int64_t element = config.file_dtype == DType::kF32 ? 4 : 2;
-  return 2 * element * config.kv_heads * config.head_dim *
+  const int64_t row = config.k_dim() + (config.latent.used() ? 0 : config.v_dim());
+  return element * config.kv_heads * row *
          static_cast<int64_t>(config.layers.size());
 }
 
@@ -104,6 +105,16 @@ ordered_json ConfigJson(const ModelConfig& c) {
     json["experts"] = c.moe.experts;
     json["experts_per_token"] = c.moe.top_k;
     json["expert_intermediate"] = c.moe.intermediate;
+    if (c.moe.shared_intermediate > 0) json["shared_intermediate"] = c.moe.shared_intermediate;
+    if (c.moe.groups > 1)
+      json["expert_groups"] = {{"groups", c.moe.groups}, {"taken", c.moe.groups_taken}};
+  }
+  if (c.latent.used()) {
+    json["latent_attention"] = {{"kv_rank", c.latent.kv_rank},
+                                {"q_rank", c.latent.q_rank},
+                                {"nope_dim", c.latent.nope_dim},
+                                {"rope_dim", c.latent.rope_dim},
+                                {"v_dim", c.latent.v_dim}};
   }
   json["eos_token_ids"] = c.eos_ids;
   json["kv_bytes_per_token"] = KvBytesPerToken(c);
@@ -235,9 +246,17 @@ std::string ConfigText(const ModelConfig& c) {
                                      c.intermediate));
   text += Line("heads",
                fmt::format("{} query, {} key/value, {} wide", c.heads, c.kv_heads, c.head_dim));
+  if (c.latent.used())
+    text += Line("latent", fmt::format("{} wide beside a rotated key of {}, values of {}",
+                                       c.latent.kv_rank, c.latent.rope_dim, c.latent.v_dim));
   if (c.moe.experts > 0) {
-    text += Line("experts", fmt::format("{}, {} a token, FFN {}", c.moe.experts, c.moe.top_k,
-                                        c.moe.intermediate));
+    std::string experts =
+        fmt::format("{}, {} a token, FFN {}", c.moe.experts, c.moe.top_k, c.moe.intermediate);
+    if (c.moe.groups > 1)
+      experts += fmt::format(", from {} of {} groups", c.moe.groups_taken, c.moe.groups);
+    if (c.moe.shared_intermediate > 0)
+      experts += fmt::format(", shared FFN {}", c.moe.shared_intermediate);
+    text += Line("experts", experts);
   }
   int64_t windowed = 0, window = 0;
   for (const LayerConfig& layer : c.layers) {

@@ -37,6 +37,7 @@ void CheckArgs(const AttentionArgs& args) {
   SF_CHECK_LT(args.group_offset, group);
   SF_CHECK_EQ((args.heads + args.group_offset + group - 1) / group, args.kv.kv_heads);
   SF_CHECK_GE(args.window, 0);
+  if (args.kv.v_in_k) SF_CHECK_LE(args.kv.v_dim, args.kv.k_dim);
 }
 
 }  // namespace

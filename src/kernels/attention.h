@@ -58,12 +58,12 @@ inline VisibleKeys VisibleAt(const AttentionArgs& args, int64_t position) {
   return {args.window > 0 && position >= args.window ? position - args.window + 1 : 0, position};
 }
 
-// Address of the vector of one key or value. dim: k_dim or v_dim; base: kv.k or kv.v.
-inline const std::byte* KvAddress(const AttentionPiece& piece, const std::byte* base, int dim, int64_t position) {
+// Address of the vector of one key or value. base and stride: kv.k and kv.k_dim, or kv.v and kv.v_stride().
+inline const std::byte* KvAddress(const AttentionPiece& piece, const std::byte* base, int stride, int64_t position) {
   const KvLayerView& kv = piece.args->kv;
   const int64_t page = piece.sequence->pages[position / kPageTokens];
   const int64_t row = (page * kv.kv_heads + piece.kv_head) * kPageTokens + position % kPageTokens;
-  return base + row * dim * (kv.bf16 ? 2 : 4);
+  return base + row * stride * (kv.bf16 ? 2 : 4);
 }
 
 // The tree of numerics.h over nodes that come in ascending order: slot[j] holds a finished left child of level j + 1.

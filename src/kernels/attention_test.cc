@@ -26,6 +26,7 @@ struct Shape {
   bool bf16 = true;
   int chunk = 256;
   int64_t window = 0;
+  bool v_in_k = false;
 };
 
 std::vector<Isa> Isas() {
@@ -72,6 +73,7 @@ struct Case {
       for (int64_t p = 0; p < length; ++p) {
         for (int h = 0; h < s.kv_heads; ++h) {
           Store(&key[(p * s.kv_heads + h) * s.k_dim], s.k_dim, Slot(table, p, h), &k_pages);
+          if (s.v_in_k) std::copy_n(&key[(p * s.kv_heads + h) * s.k_dim], s.v_dim, &value[(p * s.kv_heads + h) * s.v_dim]);
           Store(&value[(p * s.kv_heads + h) * s.v_dim], s.v_dim, Slot(table, p, h), &v_pages);
         }
       }
@@ -97,7 +99,8 @@ struct Case {
     return {.q = q.data(),
             .out = out,
             .heads = shape.heads,
-            .kv = {k_pages.data(), v_pages.data(), shape.bf16, shape.kv_heads, shape.k_dim, shape.v_dim},
+            .kv = {k_pages.data(), shape.v_in_k ? k_pages.data() : v_pages.data(), shape.bf16, shape.kv_heads,
+                   shape.k_dim, shape.v_dim, shape.v_in_k},
             .scale = 1.0f / std::sqrt(static_cast<float>(shape.k_dim)),
             .chunk = shape.chunk,
             .window = shape.window,
@@ -259,6 +262,13 @@ const std::vector<std::pair<Shape, std::vector<Request>>>& Cases() {
        {{0, 40}, {64, 1}}},
       {{.heads = 6, .kv_heads = 2, .k_dim = 64, .v_dim = 64, .bf16 = false, .chunk = 128, .window = 33},
        {{0, 60}, {250, 12}}},
+      // Latent attention: one K/V head whose values are prefixes of its keys; the published sizes last.
+      {{.heads = 6, .kv_heads = 1, .k_dim = 28, .v_dim = 20, .chunk = 32, .v_in_k = true}, {{0, 40}, {70, 1}, {9, 3}}},
+      {{.heads = 14, .kv_heads = 1, .k_dim = 45, .v_dim = 37, .bf16 = false, .chunk = 64, .v_in_k = true},
+       {{0, 33}, {130, 1}}},
+      {{.heads = 3, .kv_heads = 1, .k_dim = 31, .v_dim = 31, .bf16 = false, .chunk = 16, .v_in_k = true}, {{40, 2}}},
+      {{.heads = 16, .kv_heads = 1, .k_dim = 576, .v_dim = 512, .chunk = 64, .v_in_k = true}, {{0, 5}, {100, 1}}},
+      {{.heads = 5, .kv_heads = 1, .k_dim = 576, .v_dim = 512, .chunk = 32, .v_in_k = true}, {{0, 5}, {100, 1}}},
   };
   return cases;
 }
@@ -389,6 +399,7 @@ TEST(Attention, RandomShapesAgree) {
     s.heads = s.kv_heads * (1 + bits() % 9);
     s.k_dim = 1 + bits() % 100;
     s.v_dim = 1 + bits() % 100;
+    s.v_in_k = s.v_dim <= s.k_dim && bits() % 2;
     s.bf16 = bits() % 2;
     s.chunk = 16 << (bits() % 6);
     s.window = bits() % 2 ? 1 + bits() % 200 : 0;

@@ -230,7 +230,7 @@ void Ops::WriteKv(const float* k, const float* v, std::span<const AttentionSeque
                 const int64_t from = (sequence.first_row + r) * kv.kv_heads + h;
                 const int64_t to = (page * kv.kv_heads + h) * kPageTokens + position % kPageTokens;
                 store(k + from * kv.k_dim, kv.k, kv.k_dim, to);
-                store(v + from * kv.v_dim, kv.v, kv.v_dim, to);
+                if (!kv.v_in_k) store(v + from * kv.v_dim, kv.v, kv.v_dim, to);
               }
             }
           });

@@ -26,6 +26,7 @@ double CosD(double x);
 
 // K and V pages of one layer: page b of kv head h starts at base + (b * kv_heads + h) * 16 * dim elements,
 // and holds [16 positions][dim].
+// Under latent attention (MLA) a value is the first v_dim elements of its key and is not stored again: v_in_k, and v is k.
 struct KvLayerView {
   std::byte* k = nullptr;
   std::byte* v = nullptr;
@@ -33,6 +34,9 @@ struct KvLayerView {
   int kv_heads = 0;
   int k_dim = 0;
   int v_dim = 0;
+  bool v_in_k = false;
+
+  int v_stride() const { return v_in_k ? k_dim : v_dim; }  // elements from the value of one position to the next
 };
 
 // The rows of one request in a step.
@@ -119,7 +123,8 @@ class Ops {
   // Clamps to [-limit, limit] (OLMoE's clip_qkv).
   void Clamp(float* x, int64_t x_stride, int64_t rows, int64_t n, float limit);
 
-  // Stores rows of k [rows, kv_heads, k_dim] and v [rows, kv_heads, v_dim] into pages, rounding to bf16 if kv.bf16.
+  // Stores rows of k [rows, kv_heads, k_dim] and v [rows, kv_heads, v_dim] into pages, rounding to bf16 if kv.bf16. Without
+  // values of their own (kv.v_in_k) v is not read.
   void WriteKv(const float* k, const float* v, std::span<const AttentionSequence> sequences, const KvLayerView& kv);
   // Chunked softmax attention. For each row and head and each absolute chunk c with a visible key:
   //   s_j = dot(q, k_j) * scale (numerics.h order over k_dim; q rounded to bf16 if kv.bf16)

@@ -40,6 +40,16 @@ TEST(KvStorage, LayersDoNotOverlapAndFillTheMemory) {
   EXPECT_EQ(end - storage->Layer(0).k, storage->bytes());
 }
 
+TEST(KvStorage, AValueThatIsAPrefixOfItsKeyTakesNoMemory) {
+  const KvGeometry g{.layers = 2, .kv_heads = 1, .k_dim = 24, .v_dim = 20, .bf16 = false, .v_in_k = true};
+  auto storage = KvStorage::Create(g, 5);
+  ASSERT_TRUE(storage.ok());
+  EXPECT_EQ(storage->bytes(), 5 * 2 * 16 * 24 * 4);
+  EXPECT_EQ(storage->Layer(1).v, storage->Layer(1).k);
+  EXPECT_EQ(storage->Layer(1).k, storage->Layer(0).k + 5 * g.k_page_bytes());
+  EXPECT_EQ(storage->Layer(0).v_stride(), 24);
+}
+
 TEST(KvStorage, RefusesMoreThanTheMachineHasAndNamesTheFlag) {
   const KvGeometry g{.layers = 64, .kv_heads = 64, .k_dim = 128, .v_dim = 128, .bf16 = false};
   const auto storage = KvStorage::Create(g, 1 << 20);

@@ -22,8 +22,9 @@ KvLayerView KvStorage::Layer(int layer) {
   const int64_t k_bytes = geometry_.k_page_bytes() * blocks_;
   const int64_t v_bytes = geometry_.v_page_bytes() * blocks_;
   std::byte* base = memory_.data() + layer * (k_bytes + v_bytes);
-  return {.k = base, .v = base + k_bytes, .bf16 = geometry_.bf16, .kv_heads = geometry_.kv_heads,
-          .k_dim = geometry_.k_dim, .v_dim = geometry_.v_dim};
+  return {.k = base, .v = geometry_.v_in_k ? base : base + k_bytes, .bf16 = geometry_.bf16,
+          .kv_heads = geometry_.kv_heads, .k_dim = geometry_.k_dim, .v_dim = geometry_.v_dim,
+          .v_in_k = geometry_.v_in_k};
 }
 
 }  // namespace sixfold

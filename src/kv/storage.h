@@ -10,7 +10,7 @@
 
 namespace sixfold {
 
-// Layer l: K pages of all blocks, then V pages of all blocks; pages lie as kernels/ops.h reads them. Zero at start, so
+// Layer l: K pages of all blocks, then V pages of all blocks (none when V is a prefix of K); pages lie as kernels/ops.h reads them. Zero at start, so
 // an unused slot always holds finite values. Thread rule: written by the rank's step only.
 class KvStorage {
  public:

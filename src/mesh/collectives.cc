@@ -99,8 +99,9 @@ void PlanLayer(const Layout& layout, int layer, int64_t rows, GroupPlan& tp) {
   }
   reduce(layout.output_cut(), 1);
   const bool dispatches = m.sparse[layer] && layout.dispatches();
-  // Rows that travel to experts are normalised where they are.
-  if (sp && !dispatches) tp.AllGather(Times(row_bounds, m.hidden));
+  const bool shared = m.sparse[layer] && m.shared_intermediate > 0;
+  // Rows that travel to experts are normalised where they are; shared experts want them all.
+  if (sp && (shared || !dispatches)) tp.AllGather(Times(row_bounds, m.hidden));
   if (dispatches) {
     if (!sp) tp.AllGather(Times(row_bounds, m.hidden));  // each rank combined some rows
   } else if (m.sparse[layer]) {
@@ -108,6 +109,7 @@ void PlanLayer(const Layout& layout, int layer, int64_t rows, GroupPlan& tp) {
   } else {
     reduce(layout.down_cut(), 1);
   }
+  if (shared) reduce(layout.shared_down_cut(), 1);
 }
 
 // Rows of each member of a dispatch group in one micro-batch.

@@ -124,6 +124,7 @@ Result<Layout> Layout::Make(const ModelShape& shape, const LayoutOptions& option
   layout.options_ = options;
   layout.output_ = CutOf(shape.output_units, layout.tp(), shape.numerics);
   layout.down_ = CutOf(shape.down_units, layout.tp(), shape.numerics);
+  layout.shared_down_ = CutOf(shape.shared_down_units, layout.tp(), shape.numerics);
   SF_RETURN_IF_ERROR(layout.SetExperts());
   return layout;
 }
@@ -219,6 +220,7 @@ RankShard Layout::Shard(int rank) const {
   s.kv_heads = {s.heads.begin / group, (s.heads.end + group - 1) / group};
   if (!down_.k.empty()) s.intermediate = down_.k[s.tp];
   if (!expert_down_.k.empty()) s.expert_intermediate = expert_down_.k[s.etp];
+  if (!shared_down_.k.empty()) s.shared_intermediate = shared_down_.k[s.tp];
   s.vocab = ShareOf(shape_.vocab, tp(), s.tp);
   s.first_stage = s.pp == 0;
   s.last_stage = s.pp == pp() - 1;

@@ -48,6 +48,7 @@ struct RankShard {
   Share heads, kv_heads;          // query heads, and the K/V heads that they read
   Share intermediate;             // columns of gate and up, k of down
   Share expert_intermediate;
+  Share shared_intermediate;      // of the shared experts together
   Share vocab;                    // rows of the embedding (first stage) and of the head (last stage)
   bool first_stage = true, last_stage = true;
 };
@@ -100,6 +101,7 @@ class Layout {
   const KCut& output_cut() const { return output_; }
   const KCut& down_cut() const { return down_; }
   const KCut& expert_down_cut() const { return expert_down_; }
+  const KCut& shared_down_cut() const { return shared_down_; }
 
   std::string ToString() const;  // "tp2,pp2 with sequence parallelism on 2 nodes"
   // ToString and a hash of all that it leaves out: equal for equal layouts alone.
@@ -116,7 +118,7 @@ class Layout {
   ExpertMesh expert_mesh_;
   bool dispatches_ = false;
   All2AllBackend all2all_ = All2AllBackend::kFlat;
-  KCut output_, down_, expert_down_;
+  KCut output_, down_, expert_down_, shared_down_;
 };
 
 }  // namespace sixfold

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/layer_steps.h"
+#include "model/mla_block.h"
 
 namespace sixfold {
 
@@ -73,6 +74,7 @@ void Rotate(ForwardContext& c, std::vector<float>* x, int64_t heads) {
 }  // namespace
 
 Status AttentionBlock(ForwardContext& c, int layer, KvStorage& kv) {
+  if (c.config.latent.used()) return MlaBlock(c, layer, kv);
   ForwardScratch& s = c.s;
   const auto local = static_cast<int>(layer - c.own.layers.begin);
   const LayerWeights& w = c.weights.layers[local];

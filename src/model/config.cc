@@ -219,6 +219,7 @@ Result<ModelConfig> ConfigFromHfText(std::string_view text, const std::string& n
   c.family = family->name;
   if (c.family == "mixtral" || c.family == "olmoe") c.norm_eps = 1e-5f;
   if (c.family == "qwen3") c.head_dim = 128;  // the class default of this family, whatever hidden / heads is
+  if (c.family.starts_with("deepseek")) c.head_dim = 64;  // what this family means by it: the rotated part of a head
   SF_RETURN_IF_ERROR(ReadHfCommon(fields, &c));
   SF_RETURN_IF_ERROR(family->read_hf(fields, &c));
   SF_RETURN_IF_ERROR(ReadQuantization(fields, &c));

@@ -35,7 +35,23 @@ struct RopeConfig {
 enum class QkNorm : uint8_t { kNone, kPerHead, kWholeVector };
 
 struct MoeConfig : GateConfig {
-  int64_t intermediate = 0;       // width of one expert
+  int64_t intermediate = 0;         // width of one expert
+  int64_t shared_intermediate = 0;  // width of all shared experts together, which every token meets; 0: none
+  bool choice_bias = false;         // the gate has a bias for the choice alone (e_score_correction_bias)
+};
+
+// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): K and V of all heads are one latent vector a token, beside
+// one rotated key; queries may go through a narrow layer of their own.
+struct LatentConfig {
+  int kv_rank = 0;                // width of the latent; 0: ordinary attention
+  int q_rank = 0;                 // 0: queries come straight from the hidden state
+  int nope_dim = 0;               // of a query head: what meets the latent
+  int rope_dim = 0;               // and what meets the rotated key
+  int v_dim = 0;                  // of a head's output
+  bool interleaved = true;        // rotation pairs stand side by side in the files
+  bool a_bias = false;            // biases on the two narrow projections
+
+  bool used() const { return kv_rank > 0; }
 };
 
 struct LayerConfig {
@@ -45,13 +61,14 @@ struct LayerConfig {
 
 struct ModelConfig {
   std::string architecture;       // "LlamaForCausalLM" or GGUF's "llama", as the file spells it
-  std::string family;             // our name: llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe
+  std::string family;             // our name: llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe, deepseek_v2 …
   int64_t hidden = 0;
   int64_t intermediate = 0;       // dense FFN
   int64_t vocab = 0;
   int heads = 0;
-  int kv_heads = 0;
-  int head_dim = 0;
+  int kv_heads = 0;               // as they are cached: 1 under latent attention
+  int head_dim = 0;               // of a query; nope_dim + rope_dim under latent attention
+  LatentConfig latent;
   int64_t max_positions = 0;      // context that the model was made for
   float norm_eps = 1e-6f;
   bool tied_embeddings = false;
@@ -70,6 +87,12 @@ struct ModelConfig {
 
   std::vector<TokenId> eos_ids;              // from config / generation_config / GGUF
   int64_t bos_id = -1;
+
+  int rotary_dim() const { return latent.used() ? latent.rope_dim : head_dim; }
+  int v_head_dim() const { return latent.used() ? latent.v_dim : head_dim; }  // of a head's output
+  // Of a cached row of one K/V head. Under latent attention the value is a prefix of the key.
+  int k_dim() const { return latent.used() ? latent.kv_rank + latent.rope_dim : head_dim; }
+  int v_dim() const { return latent.used() ? latent.kv_rank : head_dim; }
 };
 
 // Sampling defaults of generation_config.json; a NaN or negative value means "not given".

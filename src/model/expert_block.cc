@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "model/expert_ffn.h"
 #include "model/layer_steps.h"
+#include "model/shared_expert.h"
 #include "moe/gate.h"
 
 namespace sixfold {
@@ -30,7 +31,7 @@ void Route(ForwardContext& c, const LayerWeights& w, size_t sparse_index, Share 
       std::copy_n(&given[(c.batch_row + rows.begin + r) * moe.top_k], moe.top_k, experts);
       WeighExperts(moe, logits, experts, weights);
     } else {
-      ChooseExperts(moe, logits, experts, weights);
+      ChooseExperts(moe, logits, w.choice_bias, experts, weights);
     }
   }
 }
@@ -160,7 +161,11 @@ Status SendToExperts(ForwardContext& c, const LayerWeights& w, int layer, size_t
   ForwardScratch& s = c.s;
   const int64_t hidden = c.config.hidden;
   const Share rows = c.layout.DispatchRows(c.rows, c.own.tp);
-  NormRows(c, w.ffn_norm, rows);
+  if (c.config.moe.shared_intermediate > 0) {
+    SF_RETURN_IF_ERROR(Norm(c, w.ffn_norm));  // shared experts want all rows
+  } else {
+    NormRows(c, w.ffn_norm, rows);
+  }
   Route(c, w, sparse_index, rows);
   NoteRoutes(c, sparse_index, rows.begin);
   ExpertExchange& exchange = *c.exchange;
@@ -190,7 +195,8 @@ Status SendToExperts(ForwardContext& c, const LayerWeights& w, int layer, size_t
 
 Status SparseBlock(ForwardContext& c, int layer, size_t sparse_index) {
   const LayerWeights& w = c.weights.layers[layer - c.own.layers.begin];
-  return c.exchange == nullptr ? SumInPlace(c, w, sparse_index) : SendToExperts(c, w, layer, sparse_index);
+  SF_RETURN_IF_ERROR(c.exchange == nullptr ? SumInPlace(c, w, sparse_index) : SendToExperts(c, w, layer, sparse_index));
+  return SharedExpert(c, w);
 }
 
 }  // namespace sixfold

@@ -26,7 +26,10 @@ struct ForwardScratch {
   std::vector<float> x;                         // [own rows, hidden]: the residual stream
   std::vector<float> normed;                    // [rows, hidden]: its norm
   std::vector<float> q, k, v, attention;        // [rows, heads * head_dim], [rows, kv_heads * head_dim] twice, as q
-  std::vector<float> gate, up;                  // [rows, intermediate]
+  // Latent attention: [rows, q_rank], [rows, kv_rank + rope_dim], [rows, heads * (kv_rank + rope_dim)]. Then `attention` is
+  // [rows, heads * kv_rank] and v [rows, heads * v_dim].
+  std::vector<float> q_narrow, latent, absorbed;
+  std::vector<float> gate, up;                  // [rows, intermediate], of a dense FFN or of the shared experts
   std::vector<float> partials;                  // [nodes, rows, hidden]: this rank's parts of a cut sum
   std::vector<float> out;                       // [own rows, hidden]: the sum
   std::vector<float> head_sums, all_head_sums;  // [rows, heads] of this rank; one block of it a member
@@ -38,6 +41,7 @@ struct ForwardScratch {
   std::vector<AttentionSequence> sequences;
   Activations a;
   std::vector<Activations> a_nodes;             // one a node of a cut sum
+  std::vector<Activations> a_heads;             // one a head, latent attention
   // Experts: routes of all rows, rows of each expert, and the expert's own activations.
   std::vector<float> router_logits, slot_weights, expert_gate, expert_up;
   std::vector<float> expert_parts;              // [nodes, slots, hidden], grouped by expert

@@ -1,6 +1,7 @@
 #include "model/loader.h"
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -10,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/dequantize.h"
+#include "kernels/math.h"
 #include "mesh/reduction.h"
 #include "model/arch/family.h"
 #include "model/shape.h"
@@ -55,18 +58,35 @@ class Inventory {
   }
 
   Status Attention(int l) {
+    SF_RETURN_IF_ERROR(Weight(Fill(n_.attention_norm, l), {c_.hidden}));
+    SF_RETURN_IF_ERROR(Weight(Fill(n_.ffn_norm, l), {c_.hidden}));
+    if (c_.latent.used()) return LatentAttention(l);
     const int64_t q = int64_t{c_.heads} * c_.head_dim;
     const int64_t kv = int64_t{c_.kv_heads} * c_.head_dim;
-    SF_RETURN_IF_ERROR(Weight(Fill(n_.attention_norm, l), {c_.hidden}));
     SF_RETURN_IF_ERROR(Linear(Fill(n_.q, l), q, c_.hidden, c_.qkv_bias));
     SF_RETURN_IF_ERROR(Linear(Fill(n_.k, l), kv, c_.hidden, c_.qkv_bias));
     SF_RETURN_IF_ERROR(Linear(Fill(n_.v, l), kv, c_.hidden, c_.qkv_bias));
     SF_RETURN_IF_ERROR(Linear(Fill(n_.o, l), c_.hidden, q, c_.o_bias));
-    SF_RETURN_IF_ERROR(Weight(Fill(n_.ffn_norm, l), {c_.hidden}));
     if (c_.qk_norm == QkNorm::kNone) return OkStatus();
     const bool whole = c_.qk_norm == QkNorm::kWholeVector;
     SF_RETURN_IF_ERROR(Weight(Fill(n_.q_norm, l), {whole ? q : c_.head_dim}));
     return Weight(Fill(n_.k_norm, l), {whole ? kv : c_.head_dim});
+  }
+
+  Status LatentAttention(int l) {
+    const LatentConfig& m = c_.latent;
+    const int64_t heads = c_.heads;
+    if (m.q_rank > 0) {
+      SF_RETURN_IF_ERROR(Linear(Fill(n_.q_a, l), m.q_rank, c_.hidden, m.a_bias));
+      SF_RETURN_IF_ERROR(Weight(Fill(n_.q_a_norm, l), {m.q_rank}));
+      SF_RETURN_IF_ERROR(Weight(Fill(n_.q_b, l), {heads * c_.head_dim, m.q_rank}));
+    } else {
+      SF_RETURN_IF_ERROR(Weight(Fill(n_.q, l), {heads * c_.head_dim, c_.hidden}));
+    }
+    SF_RETURN_IF_ERROR(Linear(Fill(n_.kv_a, l), m.kv_rank + m.rope_dim, c_.hidden, m.a_bias));
+    SF_RETURN_IF_ERROR(Weight(Fill(n_.kv_a_norm, l), {m.kv_rank}));
+    SF_RETURN_IF_ERROR(Weight(Fill(n_.kv_b, l), {heads * (m.nope_dim + m.v_dim), m.kv_rank}));
+    return Linear(Fill(n_.o, l), c_.hidden, heads * m.v_dim, c_.o_bias);
   }
 
   Status DenseFfn(int l) {
@@ -78,6 +98,12 @@ class Inventory {
   Status Experts(int l) {
     const int64_t width = c_.moe.intermediate;
     SF_RETURN_IF_ERROR(Weight(Fill(n_.router, l), {c_.moe.experts, c_.hidden}));
+    if (c_.moe.choice_bias) SF_RETURN_IF_ERROR(visit_(Fill(n_.choice_bias, l), {c_.moe.experts}));
+    if (c_.moe.shared_intermediate > 0) {
+      SF_RETURN_IF_ERROR(Weight(Fill(n_.shared_gate, l), {c_.moe.shared_intermediate, c_.hidden}));
+      SF_RETURN_IF_ERROR(Weight(Fill(n_.shared_up, l), {c_.moe.shared_intermediate, c_.hidden}));
+      SF_RETURN_IF_ERROR(Weight(Fill(n_.shared_down, l), {c_.hidden, c_.moe.shared_intermediate}));
+    }
     if (n_.stacked_experts) {
       SF_RETURN_IF_ERROR(Weight(Fill(n_.expert_gate, l), {c_.moe.experts, width, c_.hidden}));
       SF_RETURN_IF_ERROR(Weight(Fill(n_.expert_up, l), {c_.moe.experts, width, c_.hidden}));
@@ -103,10 +129,21 @@ TensorNames NamesFor(const WeightStore& store, const ModelConfig& config) {
   return family->hf_names;
 }
 
+// "model.layers.61.…" in a model of 61 layers.
+bool IsOfFurtherLayer(const ModelConfig& config, std::string_view name) {
+  constexpr std::string_view kPrefix = "model.layers.";
+  if (!name.starts_with(kPrefix)) return false;
+  int layer = -1;
+  const char* digits = name.data() + kPrefix.size();
+  const auto [end, error] = std::from_chars(digits, name.data() + name.size(), layer);
+  return error == std::errc() && end != digits && layer >= static_cast<int>(config.layers.size());
+}
+
 bool Ignorable(const WeightStore& store, const ModelConfig& config, const TensorNames& names, const std::string& name) {
   if (store.format() == WeightStore::Format::kGguf) return name == "rope_freqs.weight";
   if (config.tied_embeddings && name == names.head + names.weight) return true;
   const Family* family = FamilyByName(config.family);
+  if (family->ignores_further_layers && IsOfFurtherLayer(config, name)) return true;
   return std::any_of(family->ignorable_suffixes.begin(), family->ignorable_suffixes.end(),
                      [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
@@ -153,13 +190,9 @@ class Packer {
   Packer(const WeightStore& store, const ModelConfig& c, const ModelOptions& options, const Layout& layout, int rank,
          ThreadPool* pool)
       : store_(store), c_(c), o_(options), n_(NamesFor(store, c)), layout_(layout), own_(layout.Shard(rank)), pool_(pool) {
-    if (!c.permuted_qk) return;
-    for (int32_t n = 0; n < c.heads * c.head_dim; ++n) {
-      const int32_t in_head = n % c.head_dim;
-      const int32_t half = in_head / (c.head_dim / 2);
-      const int32_t pair = in_head % (c.head_dim / 2);
-      row_order_.push_back(n - in_head + 2 * pair + half);
-    }
+    if (!c.permuted_qk && !(c.latent.used() && c.latent.interleaved)) return;
+    for (int32_t h = 0; h < c.heads; ++h) AddPairOrder(h * c.head_dim, c.head_dim, &row_order_);
+    if (c.latent.used()) AddPairOrder(0, c.k_dim(), &kv_a_order_);
   }
 
   Result<ModelWeights> Run() {
@@ -184,6 +217,14 @@ class Packer {
   const ShardBytes& bytes() const { return bytes_; }
 
  private:
+  // Rows [begin, begin + size), the last rotary_dim of which hold rotation pairs side by side: first their first halves, then
+  // their second.
+  void AddPairOrder(int32_t begin, int32_t size, std::vector<int32_t>* order) const {
+    const int32_t rotary = c_.rotary_dim(), half = rotary / 2, plain = size - rotary;
+    for (int32_t i = 0; i < plain; ++i) order->push_back(begin + i);
+    for (int32_t i = 0; i < rotary; ++i) order->push_back(begin + plain + 2 * (i % half) + i / half);
+  }
+
   Result<std::vector<float>> Vector(const std::string& name) {
     SF_ASSIGN_OR_RETURN(std::vector<float> all, ReadVector(name));
     Count(all);
@@ -220,13 +261,18 @@ class Packer {
   }
   Share Elements(Share heads) const { return {heads.begin * c_.head_dim, heads.end * c_.head_dim}; }
 
-  Status PackView(const MatrixView& view, PackOptions options, PackedMatrix* out) {
-    const int64_t n = options.row_order.empty() ? view.rows : static_cast<int64_t>(options.row_order.size());
-    const int64_t packed = PackedBytes(view.dtype, options.act, n, options.leaves);
+  int64_t CountPacked(DType dtype, const PackOptions& options, int64_t n) {
+    const int64_t packed = PackedBytes(dtype, options.act, n, options.leaves);
     bytes_.packed += packed;
     const DTypeInfo& type = InfoOf(view.dtype);
     bytes_.read += n * (view.cols / type.block_elements) * type.block_bytes;
     bytes_.mapped += static_cast<int64_t>(Buffer::MappedBytes(static_cast<size_t>(packed)));
+    return packed;
+  }
+
+  Status PackView(const MatrixView& view, PackOptions options, PackedMatrix* out) {
+    const int64_t n = options.row_order.empty() ? view.rows : static_cast<int64_t>(options.row_order.size());
+    const int64_t packed = CountPacked(view.dtype, options, n);
     if (pool_ == nullptr) return OkStatus();
     // What has been copied is given back on the way: a matrix may be large beside what else the rank holds.
     options.on_rows = [&](int64_t begin, int64_t end) {
@@ -287,7 +333,74 @@ class Packer {
     return n_.stacked_experts ? store_.Slice(*t, e) : store_.Matrix(*t);
   }
 
+  // The transpose of a part of a stored matrix, which no packing reads as it lies: it is written out first, as bf16 where
+  // that loses nothing or activations are rounded anyway, else as fp32.
+  Status PackTransposed(const MatrixView& view, PackedMatrix* out) {
+    const bool wide = o_.act == ActDType::kF32 && view.dtype != DType::kBF16;
+    const PackOptions options{.act = o_.act, .leaves = Leaves::Whole(view.rows)};
+    const DType dtype = wide ? DType::kF32 : DType::kBF16;
+    CountPacked(dtype, options, view.cols);
+    if (pool_ == nullptr) return OkStatus();
+    std::vector<float> row(view.cols), floats(wide ? view.rows * view.cols : 0);
+    std::vector<uint16_t> halves(wide ? 0 : view.rows * view.cols);
+    for (int64_t r = 0; r < view.rows; ++r) {
+      DequantizeRow(view, r, row.data());
+      for (int64_t n = 0; n < view.cols; ++n) {
+        if (wide) {
+          floats[n * view.rows + r] = row[n];
+        } else {
+          halves[n * view.rows + r] = Bf16FromFloat(row[n]);
+        }
+      }
+    }
+    const void* data = wide ? static_cast<const void*>(floats.data()) : halves.data();
+    const MatrixView transposed{.dtype = dtype,
+                                .data = static_cast<const std::byte*>(data),
+                                .rows = view.cols,
+                                .cols = view.rows,
+                                .row_stride_bytes = view.rows * (wide ? 4 : 2)};
+    SF_ASSIGN_OR_RETURN(*out, PackMatrix(transposed, options, *pool_));
+    return OkStatus();
+  }
+
+  // kv_b holds, head by head, nope_dim rows that make keys of the latent and v_dim rows that make values.
+  Status AbsorbedHeads(const std::string& name, LayerWeights* w) {
+    const LatentConfig& m = c_.latent;
+    SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(name));
+    SF_ASSIGN_OR_RETURN(const MatrixView view, store_.Matrix(*t));
+    w->absorb_k.resize(own_.heads.size());
+    w->absorb_v.resize(own_.heads.size());
+    for (int64_t h = own_.heads.begin; h < own_.heads.end; ++h) {
+      const int64_t keys = h * (m.nope_dim + m.v_dim), values = keys + m.nope_dim;
+      const int64_t i = h - own_.heads.begin;
+      SF_RETURN_IF_ERROR(PackTransposed(view.Rows(keys, values), &w->absorb_k[i]));
+      SF_RETURN_IF_ERROR(PackRows(view, {values, values + m.v_dim}, {}, &w->absorb_v[i]));
+    }
+    Drop(*t);
+    return OkStatus();
+  }
+
+  Status LatentAttention(int l, LayerWeights* w) {
+    const LatentConfig& m = c_.latent;
+    const std::string q = Fill(m.q_rank > 0 ? n_.q_b : n_.q, l), o = Fill(n_.o, l), kv_a = Fill(n_.kv_a, l);
+    const Share kv_rows = {0, c_.k_dim()};
+    if (m.q_rank > 0) {
+      const std::string q_a = Fill(n_.q_a, l);
+      SF_RETURN_IF_ERROR(PackRows(q_a + n_.weight, {0, m.q_rank}, &w->q_a));
+      SF_RETURN_IF_ERROR(Bias(q_a, m.a_bias, {0, m.q_rank}, &w->q_a_bias));
+      SF_ASSIGN_OR_RETURN(w->q_a_norm, Vector(Fill(n_.q_a_norm, l) + n_.weight));
+    }
+    SF_RETURN_IF_ERROR(PackRows(q + n_.weight, Elements(own_.heads), {.order = OrderFor(own_.heads)}, &w->q));
+    SF_RETURN_IF_ERROR(PackRows(kv_a + n_.weight, kv_rows, {.order = kv_a_order_}, &w->kv_a));
+    SF_RETURN_IF_ERROR(Bias(kv_a, m.a_bias, kv_rows, &w->kv_a_bias, kv_a_order_));
+    SF_ASSIGN_OR_RETURN(w->kv_a_norm, Vector(Fill(n_.kv_a_norm, l) + n_.weight));
+    SF_RETURN_IF_ERROR(AbsorbedHeads(Fill(n_.kv_b, l) + n_.weight, w));
+    SF_RETURN_IF_ERROR(PackCut(o + n_.weight, layout_.output_cut(), &w->o));
+    return Bias(o, c_.o_bias, {0, c_.hidden}, &w->o_bias);
+  }
+
   Status Attention(int l, LayerWeights* w) {
+    if (c_.latent.used()) return LatentAttention(l, w);
     const std::string q = Fill(n_.q, l), k = Fill(n_.k, l), v = Fill(n_.v, l), o = Fill(n_.o, l);
     const Share heads = Elements(own_.heads), kv = Elements(own_.kv_heads);
     SF_RETURN_IF_ERROR(PackRows(q + n_.weight, heads, {.order = OrderFor(own_.heads)}, &w->q));
@@ -320,6 +433,10 @@ class Packer {
     // The gate decides which weights a token meets: it is computed in fp32 whatever --dtype says.
     SF_RETURN_IF_ERROR(
         PackRows(Fill(n_.router, l) + n_.weight, {0, c_.moe.experts}, {.act = ActDType::kF32}, &w->router));
+    if (c_.moe.choice_bias) {
+      SF_ASSIGN_OR_RETURN(w->choice_bias, Vector(Fill(n_.choice_bias, l)));
+    }
+    if (c_.moe.shared_intermediate > 0) SF_RETURN_IF_ERROR(SharedExperts(l, w));
     w->expert_ids = layout_.ExpertsAt(l, own_.ep);
     w->experts.resize(w->expert_ids.size());
     for (size_t i = 0; i < w->experts.size(); ++i) {
@@ -333,6 +450,12 @@ class Packer {
       SF_RETURN_IF_ERROR(PackCut(down, layout_.expert_down_cut(), own_.etp, &expert.down));
     }
     return DropExpertPages(l, w->expert_ids);
+  }
+
+  Status SharedExperts(int l, LayerWeights* w) {
+    SF_RETURN_IF_ERROR(PackRows(Fill(n_.shared_gate, l) + n_.weight, own_.shared_intermediate, &w->shared_gate));
+    SF_RETURN_IF_ERROR(PackRows(Fill(n_.shared_up, l) + n_.weight, own_.shared_intermediate, &w->shared_up));
+    return PackCut(Fill(n_.shared_down, l) + n_.weight, layout_.shared_down_cut(), &w->shared_down);
   }
 
   // Experts of their own tensors; of a stacked tensor other ranks may be reading theirs.
@@ -362,6 +485,7 @@ class Packer {
   const RankShard own_;
   ThreadPool* pool_;
   std::vector<int32_t> row_order_;   // for the longest of q and k; empty when rows stand in order
+  std::vector<int32_t> kv_a_order_;  // latent attention: the same for the latent and its rotated key
   ShardBytes bytes_;
 };
 
@@ -390,13 +514,22 @@ Result<ModelShape> ShapeOf(const WeightStore& store, const ModelConfig& c, const
   SF_ASSIGN_OR_RETURN(const int output_block, CoarsestBlock(store, c, names, names.o, std::nullopt));
   SF_ASSIGN_OR_RETURN(const int down_block, CoarsestBlock(store, c, names, names.down, false));
   SF_ASSIGN_OR_RETURN(const int expert_block, CoarsestBlock(store, c, names, names.expert_down, true));
+  const bool shared = c.moe.shared_intermediate > 0;
+  int shared_block = 1;
+  if (shared) {
+    SF_ASSIGN_OR_RETURN(shared_block, CoarsestBlock(store, c, names, names.shared_down, true));
+  }
   ModelShape shape{.hidden = c.hidden,
                    .vocab = c.vocab,
                    .intermediate = c.intermediate,
                    .expert_intermediate = c.moe.intermediate,
+                   .shared_intermediate = c.moe.shared_intermediate,
                    .heads = c.heads,
                    .kv_heads = c.kv_heads,
-                   .head_dim = c.head_dim,
+                   .head_dim = c.v_head_dim(),
+                   .k_dim = c.k_dim(),
+                   .v_dim = c.v_dim(),
+                   .v_in_k = c.latent.used(),
                    .experts = c.moe.experts,
                    .top_k = c.moe.top_k,
                    .norm_across_heads = c.qk_norm == QkNorm::kWholeVector,
@@ -413,9 +546,10 @@ Result<ModelShape> ShapeOf(const WeightStore& store, const ModelConfig& c, const
   // In fast mode a share is one sum, so that the smallest pieces can be dealt.
   const bool fast = options.numerics == Numerics::kFast;
   const int leaves = fast ? std::numeric_limits<int>::max() : options.reduction_leaves;
-  shape.output_units = OutputProjectionLeaves(c.heads, c.head_dim, fast ? c.heads : leaves, output_block);
+  shape.output_units = OutputProjectionLeaves(c.heads, c.v_head_dim(), fast ? c.heads : leaves, output_block);
   if (any_dense) shape.down_units = DownProjectionLeaves(c.intermediate, leaves, down_block);
   if (any_sparse) shape.expert_down_units = DownProjectionLeaves(c.moe.intermediate, leaves, expert_block);
+  if (any_sparse && shared) shape.shared_down_units = DownProjectionLeaves(c.moe.shared_intermediate, leaves, shared_block);
   return shape;
 }
 

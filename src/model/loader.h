@@ -28,10 +28,18 @@ struct LayerWeights {
   std::vector<float> q_norm, k_norm;             // [head_dim], or [heads * head_dim], [kv_heads * head_dim]
   std::vector<float> q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;
   PackedMatrix q, k, v;                          // q, k with rows in half-split rotation order
+  // Latent attention (mla_block.h) has q, or q_a, its norm and q (q_b); kv_a; and the two halves of kv_b, one of each a head.
+  PackedMatrix q_a, kv_a;                        // [q_rank, hidden], [kv_rank + rope_dim, hidden]; not cut by tp
+  std::vector<float> q_a_norm, kv_a_norm, q_a_bias, kv_a_bias;
+  std::vector<PackedMatrix> absorb_k;            // [heads] of [kv_rank, nope_dim]: K's half, transposed
+  std::vector<PackedMatrix> absorb_v;            // [heads] of [v_dim, kv_rank]: V's half
   CutMatrix o;
   PackedMatrix gate, up;                         // dense layers; without columns when the share is empty
   CutMatrix down;
   PackedMatrix router;                           // sparse layers, fp32 activations
+  std::vector<float> choice_bias;                // [experts], or empty
+  PackedMatrix shared_gate, shared_up;           // shared experts as one dense FFN
+  CutMatrix shared_down;
   std::vector<int> expert_ids;                   // the rank's experts of this layer, ascending
   std::vector<ExpertWeights> experts;            // [expert_ids]
 };

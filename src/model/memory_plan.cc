@@ -67,12 +67,13 @@ class RankPlan {
   int64_t Kv() const { return KvGeometryOf(layout_, own_).block_bytes() * work_.kv_blocks; }
 
   int64_t ActivationBytes() const {
-    const int64_t hidden = c_.hidden, dim = c_.head_dim;
-    const int64_t q = own_.heads.size() * dim, kv = own_.kv_heads.size() * dim;
-    int64_t floats = own_rows_ * hidden * 2                      // x, out
-                     + rows_ * hidden * (1 + CutNodes())         // normed, partials
-                     + rows_ * (2 * q + 2 * kv + dim);           // q, attention, k, v, cos and sin
-    if (dense_) floats += 2 * rows_ * own_.intermediate.size();  // gate, up
+    const int64_t hidden = c_.hidden;
+    int64_t floats = own_rows_ * hidden * 2               // x, out
+                     + rows_ * hidden * (1 + CutNodes())  // normed, partials
+                     + rows_ * (AttentionWidth() + c_.rotary_dim());  // and cos and sin
+    const int64_t dense = dense_ ? own_.intermediate.size() : 0;
+    const int64_t shared = sparse_ ? own_.shared_intermediate.size() : 0;
+    floats += 2 * rows_ * std::max(dense, shared);  // gate, up
     if (c_.qk_norm == QkNorm::kWholeVector) floats += rows_ * (c_.heads + GroupHeads());
     if (!own_.last_stage)
       floats += micro_.count * own_rows_ * hidden;  // residual streams under way
@@ -116,12 +117,22 @@ class RankPlan {
     int64_t parts = layout_.tp() * slice;  // embedding
     parts = std::max(parts, layout_.output_cut().tree.total_nodes() * slice);
     if (dense_) parts = std::max(parts, layout_.down_cut().tree.total_nodes() * slice);
+    if (sparse_ && Shared()) parts = std::max(parts, layout_.shared_down_cut().tree.total_nodes() * slice);
     if (sparse_ && !layout_.dispatches())
       parts = std::max(parts, layout_.expert_down_cut().tree.total_nodes() * slice * c_.moe.top_k);
     return bytes + parts;
   }
 
  private:
+  bool Shared() const { return c_.moe.shared_intermediate > 0; }
+
+  // Floats of a row: q, attention, k and v; under latent attention q_narrow, q, absorbed, attention, v and latent.
+  int64_t AttentionWidth() const {
+    const int64_t heads = own_.heads.size(), kv_heads = own_.kv_heads.size();
+    if (!c_.latent.used()) return 2 * (heads + kv_heads) * c_.head_dim;
+    return c_.latent.q_rank + heads * (c_.head_dim + c_.k_dim() + c_.v_dim() + c_.v_head_dim()) + c_.k_dim();
+  }
+
   static int64_t NodesOf(const KCut& cut, int tp) {
     return static_cast<int64_t>(cut.node_k[tp].size());
   }
@@ -130,6 +141,7 @@ class RankPlan {
   int64_t CutNodes() const {
     int64_t nodes = std::max<int64_t>(1, NodesOf(layout_.output_cut(), own_.tp));
     if (dense_) nodes = std::max(nodes, NodesOf(layout_.down_cut(), own_.tp));
+    if (sparse_ && Shared()) nodes = std::max(nodes, NodesOf(layout_.shared_down_cut(), own_.tp));
     if (sparse_ && layout_.sequence_parallel() && !layout_.dispatches()) {
       nodes = std::max(nodes, NodesOf(layout_.expert_down_cut(), own_.etp) * c_.moe.top_k);
     }
@@ -152,7 +164,11 @@ class RankPlan {
   }
 
   int64_t PreparedBytes() const {
-    int64_t bytes = Prepared(Leaves::Whole(c_.hidden), rows_);
+    int64_t bytes = Prepared(Leaves::Whole(std::max<int64_t>(c_.hidden, c_.latent.q_rank)), rows_);
+    if (c_.latent.used()) {
+      const int64_t widest = std::max(c_.latent.nope_dim, c_.latent.kv_rank);
+      bytes += own_.heads.size() * Prepared(Leaves::Whole(widest), rows_);
+    }
     std::vector<int64_t> nodes;  // the largest of each
     const auto add = [&](const KCut& cut) {
       const std::vector<Leaves>& leaves = cut.node_leaves[own_.tp];
@@ -162,6 +178,7 @@ class RankPlan {
     };
     add(layout_.output_cut());
     if (dense_) add(layout_.down_cut());
+    if (sparse_ && Shared()) add(layout_.shared_down_cut());
     for (const int64_t node : nodes) bytes += node;
     return bytes;
   }
@@ -249,13 +266,14 @@ class RankPlan {
     add(layout_.output_cut(), own_.tp);
     if (dense_) add(layout_.down_cut(), own_.tp);
     if (sparse_) add(layout_.expert_down_cut(), own_.etp);
+    if (sparse_ && Shared()) add(layout_.shared_down_cut(), own_.tp);
     const int64_t attention =
         AttentionBytes(o_.isa, {.threads = o_.threads,
                                 .chunk = o_.attention_chunk,
                                 .heads = static_cast<int>(own_.heads.size()),
                                 .kv_heads = static_cast<int>(own_.kv_heads.size()),
-                                .k_dim = c_.head_dim,
-                                .v_dim = c_.head_dim,
+                                .k_dim = c_.k_dim(),
+                                .v_dim = c_.v_dim(),
                                 .rows = rows_,
                                 .sequences = work_.sequences_max,
                                 .positions = work_.positions_max});

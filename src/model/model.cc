@@ -109,7 +109,7 @@ Result<std::unique_ptr<Model>> Model::LoadShard(std::shared_ptr<const WeightStor
   model->impl_ = std::make_unique<Impl>(std::move(store), config, options, layout, rank);
   Impl& m = *model->impl_;
   SF_ASSIGN_OR_RETURN(m.weights, LoadWeights(*m.store, m.config, m.options, m.layout, rank, m.pool));
-  m.inverse_frequencies = InverseFrequencies(m.config.rope, m.config.head_dim);
+  m.inverse_frequencies = InverseFrequencies(m.config.rope, m.config.rotary_dim());
   m.rotation_magnitude = RotationMagnitude(m.config.rope);
   m.fingerprint = ModelFingerprint(*m.store, m.options);
   m.store->DropAllPages();  // what is left: norms, edges of tensors

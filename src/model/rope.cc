@@ -83,6 +83,14 @@ float RotationMagnitude(const RopeConfig& rope) {
   return static_cast<float>(YarnMagnitude(rope.factor, 1.0));
 }
 
+float AttentionScale(const ModelConfig& config) {
+  if (!config.latent.used()) return 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  const RopeConfig& rope = config.rope;
+  const bool yarn = rope.scaling == RopeScaling::kYarn && rope.mscale_all_dim > 0;
+  const double magnitude = yarn ? YarnMagnitude(rope.factor, rope.mscale_all_dim) : 1.0;
+  return static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(config.head_dim)));
+}
+
 void FillRotation(std::span<const float> inverse_frequencies, float magnitude, std::span<const int64_t> positions,
                   std::vector<float>* cos, std::vector<float>* sin) {
   const size_t half = inverse_frequencies.size();

@@ -10,6 +10,10 @@
 
 namespace sixfold {
 
+// What scores are multiplied by: query size ^ -1/2, under latent attention times the square of yarn's magnitude for
+// mscale_all_dim.
+float AttentionScale(const ModelConfig& config);
+
 // [head_dim / 2] angles per position, in fp32 as the reference rounds them.
 std::vector<float> InverseFrequencies(const RopeConfig& rope, int head_dim);
 // What cos and sin are multiplied by (1 unless yarn).

@@ -72,9 +72,10 @@ KvGeometry KvGeometryOf(const Layout& layout, const RankShard& shard) {
   const ModelShape& m = layout.shape();
   return {.layers = static_cast<int>(shard.layers.size()),
           .kv_heads = static_cast<int>(shard.kv_heads.size()),
-          .k_dim = m.head_dim,
-          .v_dim = m.head_dim,
-          .bf16 = m.kv_element_bytes == 2};
+          .k_dim = m.k_dim > 0 ? m.k_dim : m.head_dim,
+          .v_dim = m.v_dim > 0 ? m.v_dim : m.head_dim,
+          .bf16 = m.kv_element_bytes == 2,
+          .v_in_k = m.v_in_k};
 }
 
 KvGeometry LargestKvGeometry(const Layout& layout) {

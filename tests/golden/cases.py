@@ -15,6 +15,7 @@ class Case:
     gguf: str = ""  # general.architecture of an additional model.gguf
     # Part of a Hugging Face tensor name -> GGUF type of such matrices: a folder of a GGUF only.
     gguf_types: dict = field(default_factory=dict)
+    further_layer: bool = False  # tensors of a layer beyond the last: a predictor that nothing needs
     # Further spellings of the same config, written beside config.json as config.<key>.json.
     variants: tuple = field(default_factory=tuple)
 
@@ -30,6 +31,18 @@ _MIXTRAL = dict(_MOE, intermediate_size=34, num_local_experts=4, num_experts_per
 _OLMOE = dict(_MOE, intermediate_size=20, num_experts=7, num_experts_per_tok=3)
 _SCALED = dict(_LLAMA, hidden_size=40, head_dim=32, num_attention_heads=2, num_key_value_heads=1,
                intermediate_size=56, vocab_size=97)
+
+
+_DEEPSEEK = dict(vocab_size=97, max_position_embeddings=256, qk_rope_head_dim=8)
+_DEEPSEEK_V2 = dict(_DEEPSEEK, hidden_size=42, intermediate_size=38, num_hidden_layers=2,
+                    num_attention_heads=6, num_key_value_heads=6, kv_lora_rank=20, q_lora_rank=None,
+                    qk_nope_head_dim=12, v_head_dim=10, moe_intermediate_size=18,
+                    n_routed_experts=7, n_shared_experts=2, num_experts_per_tok=3)
+_DEEPSEEK_V3 = dict(_DEEPSEEK, hidden_size=40, intermediate_size=70, num_hidden_layers=3,
+                    num_attention_heads=6, num_key_value_heads=6, kv_lora_rank=36, q_lora_rank=28,
+                    qk_nope_head_dim=10, v_head_dim=14, moe_intermediate_size=34,
+                    n_routed_experts=12, n_shared_experts=1, num_experts_per_tok=3,
+                    first_k_dense_replace=1, n_group=3, topk_group=2)
 
 
 def _rope(rope_type, theta, **more):
@@ -103,6 +116,28 @@ CASES = [
          gguf="olmoe", variants=("v4",)),
     Case("olmoe_clip", "olmoe", dict(_OLMOE, norm_topk_prob=True, clip_qkv=0.9), prompt=36,
          variants=("v4",)),
+    Case("deepseek_v2", "deepseek_v2", dict(_DEEPSEEK_V2), variants=("v4", "null")),
+    Case("deepseek_v2_group", "deepseek_v2", dict(_DEEPSEEK_V2, hidden_size=56, q_lora_rank=28,
+         num_attention_heads=7, num_key_value_heads=7, num_hidden_layers=3, n_routed_experts=12,
+         first_k_dense_replace=1, n_group=4, topk_group=2, num_experts_per_tok=4, v_head_dim=12,
+         topk_method="group_limited_greedy", routed_scaling_factor=3.5, attention_bias=True,
+         rope_parameters=_rope("yarn", 1000.0, factor=4.0, original_max_position_embeddings=32,
+         mscale=1.0, mscale_all_dim=0.707, beta_fast=3.0, beta_slow=0.2)), prompt=40,
+         variants=("v4",)),
+    Case("deepseek_v3", "deepseek_v3", dict(_DEEPSEEK_V3, rope_parameters=_rope("yarn", 10000.0,
+         factor=8.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=1.0)),
+         prompt=40, further_layer=True, variants=("v4",)),
+    Case("deepseek_v3_plain", "deepseek_v3", dict(_DEEPSEEK_V3, q_lora_rank=None, hidden_size=36,
+         num_attention_heads=4, num_key_value_heads=4, n_routed_experts=5, num_experts_per_tok=5,
+         n_group=1, topk_group=1, norm_topk_prob=False, routed_scaling_factor=1.0,
+         n_shared_experts=2, rope_interleave=False, attention_bias=True, num_hidden_layers=2,
+         tie_word_embeddings=True)),
+    Case("deepseek_v3_bf16", "deepseek_v3", dict(_DEEPSEEK_V3, num_attention_heads=5,
+         num_key_value_heads=5), file_dtype="bfloat16"),
+    Case("deepseek_v3_fp8", "deepseek_v3", dict(_DEEPSEEK_V3, hidden_size=152,
+         intermediate_size=136, kv_lora_rank=40, q_lora_rank=44, qk_nope_head_dim=24,
+         v_head_dim=16, moe_intermediate_size=40, n_routed_experts=6, num_hidden_layers=2),
+         file_dtype="bfloat16", fp8=True),
     Case("llama_gguf_q32", "llama", dict(_LLAMA, hidden_size=64, intermediate_size=96),
          gguf="llama", gguf_types={"embed": "Q8_0", "lm_head": "Q5_0", "q_proj": "Q4_0",
          "k_proj": "F16", "v_proj": "Q5_1", "o_proj": "Q4_1", "gate_proj": "BF16",

@@ -48,14 +48,27 @@ def quantize_model(model, seed):
     generator = torch.Generator().manual_seed(seed + 2)
     stored = {}
     for name, parameter in sorted(model.named_parameters()):
-        if not name.endswith("proj.weight"):
-            continue
         scale_dtype = torch.float32 if ".layers.0." in name else torch.bfloat16
-        codes, scale = quantize(parameter.data, scale_dtype, generator)
-        parameter.data = dequantize(codes, scale)
-        stored[name] = codes
-        stored[name + "_scale_inv"] = scale
+        for file_name, matrix in matrices(name, parameter.data):
+            codes, scale = quantize(matrix, scale_dtype, generator)
+            matrix.copy_(dequantize(codes, scale))
+            stored[file_name] = codes
+            stored[file_name + "_scale_inv"] = scale
     return stored
+
+
+def matrices(name, value):
+    """(name in the file, view of the values) of what is quantised of a parameter."""
+    if name.endswith("proj.weight"):
+        yield name, value
+    if ".experts." not in name:
+        return
+    experts, kind = name.rsplit(".", 1)
+    for e, expert in enumerate(value):
+        parts = {kind: expert} if kind == "down_proj" else dict(
+            zip(("gate_proj", "up_proj"), expert.chunk(2)))  # fmt: skip
+        for part, matrix in parts.items():
+            yield f"{experts}.{e}.{part}.weight", matrix
 
 
 def rewrite_folder(folder, stored):
@@ -69,6 +82,19 @@ def rewrite_folder(folder, stored):
     config_path.write_text(json.dumps(config, indent=2) + "\n")
 
 
+def stack_experts(tensors):
+    """The experts' matrices under the names that transformers holds them by."""
+    stacks = {}
+    for name in [n for n in tensors if ".mlp.experts." in n]:
+        experts, e, part, _ = name.rsplit(".", 3)
+        stacks.setdefault(experts, {}).setdefault(int(e), {})[part] = tensors.pop(name)
+    for experts, by_index in stacks.items():
+        each = [by_index[e] for e in sorted(by_index)]
+        gate_up = [torch.cat([x["gate_proj"], x["up_proj"]]) for x in each]
+        tensors[experts + ".gate_up_proj"] = torch.stack(gate_up)
+        tensors[experts + ".down_proj"] = torch.stack([x["down_proj"] for x in each])
+
+
 def load_dequantized(folder):
     tensors = load_file(folder / "model.safetensors")
     out = {}
@@ -77,5 +103,6 @@ def load_dequantized(folder):
             continue
         scale = tensors.get(name + "_scale_inv")
         out[name] = tensor.float() if scale is None else dequantize(tensor, scale)
+    stack_experts(out)
     out["lm_head.weight"] = out.get("lm_head.weight", out["model.embed_tokens.weight"])
     return out

@@ -23,6 +23,7 @@ import fp8
 import gguf_models
 import gguf_quantized
 import quant_fixtures
+import routing
 from cases import CASES
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -33,6 +34,11 @@ MIN_ROUTE_MARGIN = 1e-3  # between the router logits of the last expert taken an
 MIN_SLOT_MARGIN = 2e-4  # between router logits of neighbouring slots
 MIN_DISTINCT = 12  # different tokens among the greedy ones
 MAX_ATTEMPTS = 200
+
+
+# The same between the scores that DeepSeek compares: of experts, and of groups of experts.
+MIN_SCORE_MARGIN = 5e-5
+MIN_SCORE_SLOT_MARGIN = 1e-5
 
 
 def make_config(case):
@@ -69,10 +75,13 @@ def init_weights(model, seed):
             value = noise * 1.4 / fan_in**0.5
         with torch.no_grad():
             parameter.copy_(value.to(parameter.dtype))
+    for name, buffer in sorted(model.named_buffers()):
+        if name.endswith("e_score_correction_bias"):  # large enough to turn scores negative
+            buffer.copy_((0.4 * torch.randn(buffer.shape, generator=generator) - 0.3).bfloat16())
 
 
 def routers(model):
-    return [m for _, m in model.named_modules() if type(m).__name__.endswith("TopKRouter")]
+    return [m for _, m in model.named_modules() if routing.is_router(m)]
 
 
 @torch.no_grad()
@@ -80,7 +89,7 @@ def run(model, tokens):
     """Returns logits [tokens, vocab] and (router logits, weights, experts) of each sparse layer."""
     seen = []
     hooks = [
-        r.register_forward_hook(lambda _m, _in, out: seen.append([t.clone() for t in out]))
+        r.register_forward_hook(lambda r, _in, out: seen.append(routing.in_order(r, out)))
         for r in routers(model)
     ]
     logits = model(input_ids=tokens[None].long(), use_cache=False).logits[0]
@@ -107,7 +116,16 @@ def well_separated(model, tokens, prompt_length):
         return False
     if tokens[prompt_length:].unique().numel() < MIN_DISTINCT:
         return False
-    for router_logits, _, experts in seen:
+    return routes_separated(model, seen)
+
+
+def routes_separated(model, seen):
+    for router, (router_logits, _, experts) in zip(routers(model), seen):
+        if routing.is_deepseek(router):
+            cut, slots, groups = routing.margins(router, router_logits)
+            if min(cut, groups) < MIN_SCORE_MARGIN or slots < MIN_SCORE_SLOT_MARGIN:
+                return False
+            continue
         gaps = -router_logits.float().sort(dim=-1, descending=True).values.diff(dim=-1)
         top_k = experts.shape[-1]
         if gaps[:, top_k - 1].min() < MIN_ROUTE_MARGIN:
@@ -139,6 +157,8 @@ def find_model(case):
         stored = quantize(case, model, seed)
         generator = torch.Generator().manual_seed(seed + 1)
         prompt = torch.randint(3, case.config["vocab_size"], (case.prompt,), generator=generator)
+        if not routes_separated(model, run(model, prompt)[1]):
+            continue  # a prompt alone is soon computed
         tokens = greedy(model, prompt.int())
         if well_separated(model, tokens, case.prompt):
             return model, stored, tokens, attempt
@@ -154,7 +174,19 @@ def save_model(case, model, stored, folder):
     saved.save_pretrained(folder, **size)
     if case.fp8:
         fp8.rewrite_folder(folder, stored)
+    if case.further_layer:
+        add_further_layer(model.config, folder)
     return saved
+
+
+def add_further_layer(config, folder):
+    """Some of what a multi-token predictor has, as published files name it."""
+    path = folder / "model.safetensors"
+    prefix = f"model.layers.{config.num_hidden_layers}."
+    tensors = load_file(path)
+    tensors[prefix + "enorm.weight"] = torch.ones(config.hidden_size)
+    tensors[prefix + "eh_proj.weight"] = torch.ones(config.hidden_size, 2 * config.hidden_size)
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def forced_run(model, tokens, seen):
@@ -163,11 +195,8 @@ def forced_run(model, tokens, seen):
     for router, (_, _, experts) in zip(routers(model), seen):
 
         def force(module, _inputs, out, experts=experts):
-            logits = out[0]
-            weights = logits.float().softmax(dim=-1).gather(-1, experts)
-            if getattr(module, "norm_topk_prob", True):
-                weights = weights / weights.sum(dim=-1, keepdim=True)
-            return logits, weights.to(out[1].dtype), experts
+            weights = routing.weights_of(module, out[0], experts)
+            return out[0], weights.to(out[1].dtype), experts
 
         hooks.append(router.register_forward_hook(force))
     logits, _ = run(model, tokens)
@@ -198,6 +227,15 @@ def v4_config(values):
     key = "rope_type" if rope_type == "llama3" else "type"
     out["rope_scaling"] = None if rope_type == "default" else {key: rope_type, **rope}
     out["torch_dtype"] = values["dtype"]
+    if values["model_type"].startswith("deepseek"):
+        v3 = values["model_type"] == "deepseek_v3"
+        out.pop("head_dim")
+        out.pop("qk_head_dim")
+        out |= dict(scoring_func="sigmoid" if v3 else "softmax", moe_layer_freq=1, ep_size=1,
+                    seq_aux=True, aux_loss_alpha=0.001)  # fmt: skip
+        if v3:
+            out["topk_method"] = "noaux_tc"
+            out.pop("rope_interleave")
     if values["model_type"] == "qwen3_moe":
         out["num_experts"] = out.pop("num_local_experts")
     out["transformers_version"] = "4.46.0"

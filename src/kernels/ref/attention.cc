@@ -51,7 +51,7 @@ void Leaf(const AttentionPiece& piece, const float* q, int64_t first, int64_t la
   }
   for (int64_t d = 0; d < kv.v_dim; ++d) {
     out[d] = Dot(first - chunk_start, last - chunk_start, p,
-                 [&](int64_t i) { return ElementAt(KvAddress(piece, kv.v, kv.v_dim, chunk_start + i), kv.bf16, d); });
+                 [&](int64_t i) { return ElementAt(KvAddress(piece, kv.v, kv.v_stride(), chunk_start + i), kv.bf16, d); });
   }
   out[kv.v_dim] = m;
   out[kv.v_dim + 1] = Dot(first - chunk_start, last - chunk_start, p, [](int64_t) { return 1.0f; });

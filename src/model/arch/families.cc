@@ -16,14 +16,24 @@ TensorNames HfNames() {
           .o = layer + "self_attn.o_proj",
           .q_norm = layer + "self_attn.q_norm",
           .k_norm = layer + "self_attn.k_norm",
+          .q_a = layer + "self_attn.q_a_proj",
+          .q_a_norm = layer + "self_attn.q_a_layernorm",
+          .q_b = layer + "self_attn.q_b_proj",
+          .kv_a = layer + "self_attn.kv_a_proj_with_mqa",
+          .kv_a_norm = layer + "self_attn.kv_a_layernorm",
+          .kv_b = layer + "self_attn.kv_b_proj",
           .ffn_norm = layer + "post_attention_layernorm",
           .gate = layer + "mlp.gate_proj",
           .up = layer + "mlp.up_proj",
           .down = layer + "mlp.down_proj",
           .router = layer + "mlp.gate",
+          .choice_bias = layer + "mlp.gate.e_score_correction_bias",
           .expert_gate = layer + "mlp.experts.{e}.gate_proj",
           .expert_up = layer + "mlp.experts.{e}.up_proj",
-          .expert_down = layer + "mlp.experts.{e}.down_proj"};
+          .expert_down = layer + "mlp.experts.{e}.down_proj",
+          .shared_gate = layer + "mlp.shared_experts.gate_proj",
+          .shared_up = layer + "mlp.shared_experts.up_proj",
+          .shared_down = layer + "mlp.shared_experts.down_proj"};
 }
 
 TensorNames GgufNames() {
@@ -51,7 +61,8 @@ TensorNames GgufNames() {
 
 std::span<const Family> FamilyTable() {
   static const std::array kFamilies = {LlamaFamily(),   MistralFamily(),  Qwen2Family(), Qwen3Family(),
-                                       MixtralFamily(), Qwen3MoeFamily(), OlmoeFamily()};
+                                       MixtralFamily(), Qwen3MoeFamily(), OlmoeFamily(), DeepseekV2Family(),
+                                       DeepseekV3Family()};
   return kFamilies;
 }
 

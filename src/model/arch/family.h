@@ -17,8 +17,10 @@ namespace sixfold {
 struct TensorNames {
   std::string embedding, final_norm, head;
   std::string attention_norm, q, k, v, o, q_norm, k_norm;
+  std::string q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;  // latent attention; q where there is no q_a
   std::string ffn_norm, gate, up, down;
-  std::string router, expert_gate, expert_up, expert_down;
+  std::string router, choice_bias, expert_gate, expert_up, expert_down;  // choice_bias: the whole name
+  std::string shared_gate, shared_up, shared_down;
   bool stacked_experts = false;  // one [experts, rows, cols] tensor instead of one an expert
   std::string weight = ".weight", bias = ".bias";
 };
@@ -36,6 +38,8 @@ struct Family {
   TensorNames hf_names;
   // Endings of tensor names that a checkpoint may carry and nothing needs.
   std::vector<std::string_view> ignorable_suffixes;
+  // Layers beyond the config's are further predictors (multi-token prediction), which nothing needs.
+  bool ignores_further_layers = false;
 };
 
 std::span<const Family> FamilyTable();
@@ -48,5 +52,7 @@ Family Qwen3Family();
 Family MixtralFamily();
 Family Qwen3MoeFamily();
 Family OlmoeFamily();
+Family DeepseekV2Family();
+Family DeepseekV3Family();
 
 }  // namespace sixfold

@@ -12,22 +12,22 @@ namespace {
 
 // Training, bookkeeping, generation defaults, or settings of other runtimes.
 constexpr auto kHfNeutral = std::to_array<std::string_view>({
-    "_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "architectures",
+    "_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "architectures", "aux_loss_alpha",
     "attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "auto_map",
     "bad_words_ids", "begin_suppress_tokens", "bos_token", "bos_token_id",
     "chunk_size_feed_forward", "classifier_dropout", "cls_token_id", "decoder_start_token_id",
     "diversity_penalty", "do_sample", "dtype", "early_stopping", "embd_pdrop",
-    "encoder_no_repeat_ngram_size", "eos_token", "eos_token_id",
+    "encoder_no_repeat_ngram_size", "eos_token", "eos_token_id", "ep_size",
     "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
     "forced_eos_token_id", "gradient_checkpointing", "hidden_dropout", "hidden_dropout_prob",
     "id2label", "initializer_range", "label2id", "length_penalty", "max_length",
     "max_sequence_length", "min_length", "model_type", "no_repeat_ngram_size", "num_beam_groups",
-    "num_beams", "num_labels", "num_nextn_predict_layers", "num_return_sequences",
+    "num_beams", "num_labels", "num_mtp_layers", "num_nextn_predict_layers", "num_return_sequences",
     "output_attentions", "output_hidden_states", "output_router_logits", "output_scores",
     "pad_token_id", "prefix", "pretraining_tp", "problem_type", "remove_invalid_values",
     "repetition_penalty", "resid_pdrop", "residual_dropout", "return_dict",
     "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise",
-    "router_z_loss_coef", "sep_token_id", "suppress_tokens", "task_specific_params",
+    "router_z_loss_coef", "sep_token_id", "seq_aux", "suppress_tokens", "task_specific_params",
     "temperature", "tie_encoder_decoder", "tokenizer_class", "top_k", "top_p", "torch_dtype",
     "torchscript", "transformers.js_config", "transformers_version", "typical_p", "unk_token_id",
     "unsloth_fixed", "unsloth_version", "use_cache", "use_return_dict"});
