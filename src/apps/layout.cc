@@ -53,6 +53,10 @@ ordered_json ShardJson(const Layout& layout, int rank) {
   json["etp"] = s.etp;
   json["edp"] = s.edp;
   json["expert_intermediate"] = Range(s.expert_intermediate);
+  if (layout.shape().shared_intermediate > 0) {
+    json["shared_intermediate"] = Range(s.shared_intermediate);
+    json["shared_down_nodes"] = NodesJson(layout.shared_down_cut(), s.tp);
+  }
   // Layers count from 0 here as in "layers"; those with the placement of most stand under "experts".
   ordered_json by_layer = ordered_json::object();
   for (int64_t l = s.layers.begin; l < s.layers.end; ++l) {

@@ -222,7 +222,10 @@ INSTANTIATE_TEST_SUITE_P(Golden, Invariance,
                                                                    {"mistral_window", ActDType::kBF16, 16},
                                                                    {"mixtral", ActDType::kF32, 256},
                                                                    {"mixtral", ActDType::kBF16, 16},
-                                                                   {"qwen3_moe_bf16", ActDType::kBF16, 256}}),
+                                                                   {"qwen3_moe_bf16", ActDType::kBF16, 256},
+                                                                   {"deepseek_v2_group", ActDType::kF32, 16},
+                                                                   {"deepseek_v3_bf16", ActDType::kBF16, 32},
+                                                                   {"deepseek_v3_fp8", ActDType::kBF16, 256}}),
                          Name);
 
 INSTANTIATE_TEST_SUITE_P(Golden, InvarianceRecord, testing::Values(Arithmetic{"llama_gqa", ActDType::kF32, 16}), Name);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 
 namespace sixfold {
@@ -108,6 +109,75 @@ TEST(GenerationDefaults, AbsentFieldsStayUnset) {
   EXPECT_EQ(d->top_k, 20);
   EXPECT_LT(d->top_p, 0);
   EXPECT_FALSE(GenerationDefaultsFromHfText(R"({"temperature": -4})", "g.json").ok());
+}
+
+// A DeepSeek config: fields of `extra` replace those of the base.
+std::string Deepseek(const std::string& architecture, const std::map<std::string, std::string>& extra) {
+  std::map<std::string, std::string> fields = {
+      {"architectures", "[\"" + architecture + "\"]"}, {"hidden_size", "64"}, {"intermediate_size", "128"},
+      {"vocab_size", "100"}, {"num_hidden_layers", "4"}, {"num_attention_heads", "6"}, {"num_key_value_heads", "6"},
+      {"kv_lora_rank", "24"}, {"q_lora_rank", "null"}, {"qk_nope_head_dim", "12"}, {"qk_rope_head_dim", "8"},
+      {"v_head_dim", "10"}, {"moe_intermediate_size", "20"}, {"n_routed_experts", "12"}, {"num_experts_per_tok", "3"},
+      {"n_group", "3"}, {"topk_group", "2"}, {"first_k_dense_replace", "1"}};
+  for (const auto& [key, value] : extra) fields[key] = value;
+  std::string out;
+  for (const auto& [key, value] : fields) out += (out.empty() ? "{\"" : ", \"") + key + "\": " + value;
+  return out + "}";
+}
+
+TEST(DeepseekConfig, ReadsBothSpellings) {
+  // As the published files of transformers 4 have it.
+  const auto v4 = Parse(Deepseek("DeepseekV3ForCausalLM",
+                                 {{"scoring_func", "\"sigmoid\""}, {"topk_method", "\"noaux_tc\""}, {"moe_layer_freq", "1"},
+                                  {"ep_size", "1"}, {"rope_theta", "10000"}, {"num_nextn_predict_layers", "1"},
+                                  {"rope_scaling", R"({"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096,
+                                    "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32, "beta_slow": 1})"}}));
+  ASSERT_TRUE(v4.ok()) << v4.status().ToString();
+  EXPECT_TRUE(v4->unknown_fields.empty());
+  EXPECT_EQ(v4->kv_heads, 1);
+  EXPECT_EQ(v4->head_dim, 20);
+  EXPECT_EQ(v4->k_dim(), 32);
+  EXPECT_EQ(v4->v_dim(), 24);
+  EXPECT_EQ(v4->latent.q_rank, 0);
+  EXPECT_EQ(v4->moe.scale, 2.5f);
+  EXPECT_TRUE(v4->moe.renormalize);
+  EXPECT_FALSE(v4->layers[0].sparse);
+  EXPECT_TRUE(v4->layers[1].sparse);
+  const auto v5 = Parse(Deepseek("DeepseekV2ForCausalLM", {{"topk_method", "\"group_limited_greedy\""}, {"head_dim", "8"},
+                                                           {"qk_head_dim", "20"}, {"n_shared_experts", "null"},
+                                                           {"rope_parameters", R"({"rope_type": "default"})"}}));
+  ASSERT_TRUE(v5.ok()) << v5.status().ToString();
+  EXPECT_EQ(v5->moe.groups, 3);
+  EXPECT_EQ(v5->moe.shared_intermediate, 0);
+  EXPECT_FALSE(v5->moe.choice_bias);
+}
+
+TEST(DeepseekConfig, WhatCannotBeIsRefusedByName) {
+  struct Wrong {
+    const char *architecture, *key, *value, *message;
+  };
+  const char *v2 = "DeepseekV2ForCausalLM", *v3 = "DeepseekV3ForCausalLM";
+  for (const Wrong& wrong : {
+           Wrong{v3, "n_group", "5", "'n_group' must be a divisor of the 12 routed experts"},
+           Wrong{v3, "n_group", "12", "'n_group' must be at most 6"},
+           Wrong{v3, "topk_group", "4", "'topk_group' must be an integer from 1 to 3"},
+           Wrong{v3, "num_experts_per_tok", "9", "'num_experts_per_tok' must be at most 8"},
+           Wrong{v3, "topk_method", "\"greedy\"", "'topk_method' must be \"noaux_tc\""},
+           Wrong{v3, "scoring_func", "\"softmax\"", "'scoring_func' must be \"sigmoid\""},
+           Wrong{v3, "num_key_value_heads", "2", "'num_key_value_heads' must be num_attention_heads, 6"},
+           Wrong{v3, "qk_rope_head_dim", "7", "'qk_rope_head_dim' must be even"},
+           Wrong{v3, "kv_lora_rank", "0", "'kv_lora_rank' must be an integer"},
+           Wrong{v3, "mlp_bias", "true", "'mlp_bias' must be false"},
+           Wrong{v2, "topk_method", "\"noaux_tc\"", "\"group_limited_greedy\" in a deepseek_v2 model"},
+           Wrong{v2, "topk_method", "null", "'topk_method' must be"},
+           Wrong{v2, "num_experts_per_tok", "null", "'num_experts_per_tok' must be an integer"},
+           Wrong{v2, "moe_layer_freq", "2", "'moe_layer_freq' must be 1"},
+           Wrong{v2, "scoring_func", "\"sigmoid\"", "'scoring_func' must be \"softmax\""},
+       }) {
+    const auto config = Parse(Deepseek(wrong.architecture, {{wrong.key, wrong.value}}));
+    ASSERT_FALSE(config.ok()) << wrong.key << " " << wrong.value;
+    EXPECT_THAT(config.status().message(), HasSubstr(wrong.message));
+  }
 }
 
 }  // namespace

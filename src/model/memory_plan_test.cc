@@ -54,11 +54,17 @@ ShardBytes Held(const ModelWeights& w) {
   for (const LayerWeights& l : w.layers) {
     for (const auto* v :
          {&l.attention_norm, &l.ffn_norm, &l.q_norm, &l.k_norm, &l.q_bias, &l.k_bias, &l.v_bias,
-          &l.o_bias, &l.gate_bias, &l.up_bias, &l.down_bias}) {
+          &l.o_bias, &l.gate_bias, &l.up_bias, &l.down_bias, &l.q_a_norm, &l.kv_a_norm, &l.q_a_bias,
+          &l.kv_a_bias, &l.choice_bias}) {
       Add(*v, &out);
     }
-    for (const PackedMatrix* m : {&l.q, &l.k, &l.v, &l.gate, &l.up, &l.router}) Add(*m, &out);
-    for (const CutMatrix* cut : {&l.o, &l.down}) {
+    for (const PackedMatrix* m :
+         {&l.q, &l.k, &l.v, &l.q_a, &l.kv_a, &l.gate, &l.up, &l.router, &l.shared_gate, &l.shared_up})
+      Add(*m, &out);
+    for (const std::vector<PackedMatrix>* heads : {&l.absorb_k, &l.absorb_v}) {
+      for (const PackedMatrix& m : *heads) Add(m, &out);
+    }
+    for (const CutMatrix* cut : {&l.o, &l.down, &l.shared_down}) {
       for (const PackedMatrix& m : *cut) Add(m, &out);
     }
     for (const ExpertWeights& e : l.experts) {
@@ -118,7 +124,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"llama_gguf_q32/model.gguf", ActDType::kBF16, {"tp1", "tp2"}},
         Case{"mixtral_gguf_q32/model.gguf", ActDType::kBF16, {"tp1", "tp2"}},
         Case{"qwen3_moe_mixed", ActDType::kBF16, {"tp1", "tp2", "pp2"}},
-        Case{"olmoe", ActDType::kF32, {"tp1", "tp2"}}),
+        Case{"olmoe", ActDType::kF32, {"tp1", "tp2"}},
+        Case{"deepseek_v2_group", ActDType::kF32, {"tp1", "tp4", "tp2,pp2"}},
+        Case{"deepseek_v3_bf16", ActDType::kBF16, {"tp1", "tp4", "tp2,pp3"}},
+        Case{"deepseek_v3_fp8", ActDType::kBF16, {"tp1", "tp3"}}),
     [](const auto& info) {
       std::string name = info.param.model;
       return name.substr(0, name.find('/'));

@@ -73,7 +73,7 @@ def test_bf16_activations_move_logits_by_a_quarter_of_rms_at_most(sixfold, tmp_p
 
 
 SAME_BITS = ["llama_gqa", "llama_odd", "llama_bf16", "mistral_window", "qwen3_fp8", "qwen3_moe", "olmoe",
-             "llama_gguf_q32/model.gguf", "llama_gguf_k/model.gguf"]
+             "deepseek_v3", "deepseek_v3_fp8", "llama_gguf_q32/model.gguf", "llama_gguf_k/model.gguf"]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "int8"])

@@ -24,7 +24,7 @@ class Model:
         self.hidden, self.vocab = config["hidden_size"], config["vocab_size"]
         self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         self.head_dim = config.get("head_dim") or self.hidden // self.heads
-        experts = config.get("num_experts") or config.get("num_local_experts")
+        experts = config.get("num_experts") or config.get("num_local_experts") or config.get("n_routed_experts")
         dense = config.get("mlp_only_layers") or []
         stride = config.get("decoder_sparse_step") or 1
         self.sparse = [bool(experts) and layer not in dense and (layer + 1) % stride == 0
@@ -35,6 +35,11 @@ class Model:
         self.width = config["intermediate_size"]
         self.expert_width = config.get("moe_intermediate_size") or self.width
         self.whole_norm = config["model_type"] == "olmoe"
+        self.shared_leaves = None
+        if "kv_lora_rank" in config:  # latent attention: one K/V head for all, a head's output of its own width
+            self.kv_heads, self.head_dim = 1, config["v_head_dim"]
+            self.sparse = [layer >= config["first_k_dense_replace"] for layer in range(config["num_hidden_layers"])]
+            self.shared_leaves = ffn_leaves(config["n_shared_experts"] * self.expert_width)
         # Ends of the leaves in elements: a leaf a head below 16 heads; about 8 of whole 32s in the FFN.
         assert self.heads < 16
         self.head_leaves = [self.head_dim * head for head in range(self.heads + 1)]
@@ -138,6 +143,8 @@ class Layout:
             first, last = shares(len(m.expert_leaves) - 1, self.etp)[place["etp"]]
             out |= place | {"expert_intermediate": [m.expert_leaves[first], m.expert_leaves[last]],
                             "experts": list(range(*shares(m.experts, self.ep)[place["ep"]]))}
+            if m.shared_leaves:
+                out["shared_intermediate"] = self.elements(m.shared_leaves, at["tp"])
         return out
 
     # Bytes of a step.
@@ -259,14 +266,16 @@ class Layout:
                 self._collective("all_gather", group, lambda a, b: rows * (held[a][1] - held[a][0]))
         self._reduce(group, m.head_leaves, rows)
         travels = m.sparse[layer] and self.travels
-        if self.sp != travels:  # the norm of all rows; or what each rank combined of them
+        shared = m.sparse[layer] and m.shared_leaves
+        # The norm of all rows, which travelling ones do without unless there are shared experts; what each rank combined.
+        if (self.sp and (shared or not travels)) or (travels and not self.sp):
             self._gather_rows(group, rows_of)
-        if travels:
-            return
-        if m.sparse[layer]:
-            self._reduce(group, m.expert_leaves, rows, vectors=m.top_k)
-        else:
+        if not m.sparse[layer]:
             self._reduce(group, m.width_leaves, rows)
+        elif not travels:
+            self._reduce(group, m.expert_leaves, rows, vectors=m.top_k)
+        if shared:
+            self._reduce(group, m.shared_leaves, rows)
 
     def _send(self, axis, a, b, elements):
         key = axis, "send", self._link(a, b)

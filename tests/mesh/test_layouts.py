@@ -17,7 +17,7 @@ MESHES = [  # mesh, --sequence-parallel, nodes
     ("tp2,pp2", True, 4), ("pp2,tp4,dp2", False, 4), ("tp3,dp2,pp2", True, 2), ("dp2,pp2,tp3", False, 3),
     ("tp4,dp4,pp2", True, 8)]
 MODELS = ["llama_gqa", "llama_mqa", "llama_odd", "llama_bf16", "qwen3", "mixtral", "olmoe", "olmoe_clip", "qwen3_moe",
-          "qwen3_moe_mixed"]
+          "qwen3_moe_mixed", "deepseek_v2_group", "deepseek_v3_plain"]
 
 
 def flags_of(mesh, sequence_parallel=False, nodes=1):
