@@ -1,5 +1,5 @@
 // Multi-head latent attention of one layer over this rank's heads, in its absorbed form for prefill and decode alike: keys
-// and values are never expanded, docs/decisions/0009-mla-absorbed.md says why. DeepSeek-V2, arXiv:2405.04434.
+// and values are never expanded, docs/decisions/0010-mla-absorbed.md says why. DeepSeek-V2, arXiv:2405.04434.
 #pragma once
 
 #include "kv/storage.h"
