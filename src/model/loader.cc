@@ -85,7 +85,12 @@ class Inventory {
     }
     SF_RETURN_IF_ERROR(Linear(Fill(n_.kv_a, l), m.kv_rank + m.rope_dim, c_.hidden, m.a_bias));
     SF_RETURN_IF_ERROR(Weight(Fill(n_.kv_a_norm, l), {m.kv_rank}));
-    SF_RETURN_IF_ERROR(Weight(Fill(n_.kv_b, l), {heads * (m.nope_dim + m.v_dim), m.kv_rank}));
+    if (n_.split_kv_b) {
+      SF_RETURN_IF_ERROR(Weight(Fill(n_.k_b, l), {heads, m.kv_rank, m.nope_dim}));
+      SF_RETURN_IF_ERROR(Weight(Fill(n_.v_b, l), {heads, m.v_dim, m.kv_rank}));
+    } else {
+      SF_RETURN_IF_ERROR(Weight(Fill(n_.kv_b, l), {heads * (m.nope_dim + m.v_dim), m.kv_rank}));
+    }
     return Linear(Fill(n_.o, l), c_.hidden, heads * m.v_dim, c_.o_bias);
   }
 
@@ -123,7 +128,11 @@ class Inventory {
 };
 
 TensorNames NamesFor(const WeightStore& store, const ModelConfig& config) {
-  if (store.format() == WeightStore::Format::kGguf) return GgufNames();
+  if (store.format() == WeightStore::Format::kGguf) {
+    TensorNames names = GgufNames();
+    names.split_kv_b = store.Find(Fill(names.k_b, 0) + names.weight) != nullptr;
+    return names;
+  }
   const Family* family = FamilyByName(config.family);
   SF_CHECK(family != nullptr);
   return family->hf_names;
@@ -264,15 +273,19 @@ class Packer {
   int64_t CountPacked(DType dtype, const PackOptions& options, int64_t n) {
     const int64_t packed = PackedBytes(dtype, options.act, n, options.leaves);
     bytes_.packed += packed;
-    const DTypeInfo& type = InfoOf(view.dtype);
-    bytes_.read += n * (view.cols / type.block_elements) * type.block_bytes;
     bytes_.mapped += static_cast<int64_t>(Buffer::MappedBytes(static_cast<size_t>(packed)));
     return packed;
+  }
+
+  void CountRead(const MatrixView& view, int64_t rows) {
+    const DTypeInfo& type = InfoOf(view.dtype);
+    bytes_.read += rows * (view.cols / type.block_elements) * type.block_bytes;
   }
 
   Status PackView(const MatrixView& view, PackOptions options, PackedMatrix* out) {
     const int64_t n = options.row_order.empty() ? view.rows : static_cast<int64_t>(options.row_order.size());
     const int64_t packed = CountPacked(view.dtype, options, n);
+    CountRead(view, n);
     if (pool_ == nullptr) return OkStatus();
     // What has been copied is given back on the way: a matrix may be large beside what else the rank holds.
     options.on_rows = [&](int64_t begin, int64_t end) {
@@ -340,6 +353,7 @@ class Packer {
     const PackOptions options{.act = o_.act, .leaves = Leaves::Whole(view.rows)};
     const DType dtype = wide ? DType::kF32 : DType::kBF16;
     CountPacked(dtype, options, view.cols);
+    CountRead(view, view.rows);
     if (pool_ == nullptr) return OkStatus();
     std::vector<float> row(view.cols), floats(wide ? view.rows * view.cols : 0);
     std::vector<uint16_t> halves(wide ? 0 : view.rows * view.cols);
@@ -360,6 +374,17 @@ class Packer {
                                 .cols = view.rows,
                                 .row_stride_bytes = view.rows * (wide ? 4 : 2)};
     SF_ASSIGN_OR_RETURN(*out, PackMatrix(transposed, options, *pool_));
+    return OkStatus();
+  }
+
+  // One matrix a head, each a slice of a stack.
+  Status HeadSlices(const std::string& name, std::vector<PackedMatrix>* out) {
+    SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(name));
+    out->resize(own_.heads.size());
+    for (int64_t h = own_.heads.begin; h < own_.heads.end; ++h) {
+      SF_ASSIGN_OR_RETURN(const MatrixView view, store_.Slice(*t, h));
+      SF_RETURN_IF_ERROR(PackRows(view, {0, view.rows}, {}, &(*out)[h - own_.heads.begin]));
+    }
     return OkStatus();
   }
 
@@ -394,7 +419,12 @@ class Packer {
     SF_RETURN_IF_ERROR(PackRows(kv_a + n_.weight, kv_rows, {.order = kv_a_order_}, &w->kv_a));
     SF_RETURN_IF_ERROR(Bias(kv_a, m.a_bias, kv_rows, &w->kv_a_bias, kv_a_order_));
     SF_ASSIGN_OR_RETURN(w->kv_a_norm, Vector(Fill(n_.kv_a_norm, l) + n_.weight));
-    SF_RETURN_IF_ERROR(AbsorbedHeads(Fill(n_.kv_b, l) + n_.weight, w));
+    if (n_.split_kv_b) {
+      SF_RETURN_IF_ERROR(HeadSlices(Fill(n_.k_b, l) + n_.weight, &w->absorb_k));
+      SF_RETURN_IF_ERROR(HeadSlices(Fill(n_.v_b, l) + n_.weight, &w->absorb_v));
+    } else {
+      SF_RETURN_IF_ERROR(AbsorbedHeads(Fill(n_.kv_b, l) + n_.weight, w));
+    }
     SF_RETURN_IF_ERROR(PackCut(o + n_.weight, layout_.output_cut(), &w->o));
     return Bias(o, c_.o_bias, {0, c_.hidden}, &w->o_bias);
   }

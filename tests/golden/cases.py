@@ -15,6 +15,7 @@ class Case:
     gguf: str = ""  # general.architecture of an additional model.gguf
     # Part of a Hugging Face tensor name -> GGUF type of such matrices: a folder of a GGUF only.
     gguf_types: dict = field(default_factory=dict)
+    gguf_split_kv: bool = False  # deepseek2: the newer form, with kv_b in two halves
     further_layer: bool = False  # tensors of a layer beyond the last: a predictor that nothing needs
     # Further spellings of the same config, written beside config.json as config.<key>.json.
     variants: tuple = field(default_factory=tuple)
@@ -116,7 +117,8 @@ CASES = [
          gguf="olmoe", variants=("v4",)),
     Case("olmoe_clip", "olmoe", dict(_OLMOE, norm_topk_prob=True, clip_qkv=0.9), prompt=36,
          variants=("v4",)),
-    Case("deepseek_v2", "deepseek_v2", dict(_DEEPSEEK_V2), variants=("v4", "null")),
+    Case("deepseek_v2", "deepseek_v2", dict(_DEEPSEEK_V2), gguf="deepseek2",
+         variants=("v4", "null")),
     Case("deepseek_v2_group", "deepseek_v2", dict(_DEEPSEEK_V2, hidden_size=56, q_lora_rank=28,
          num_attention_heads=7, num_key_value_heads=7, num_hidden_layers=3, n_routed_experts=12,
          first_k_dense_replace=1, n_group=4, topk_group=2, num_experts_per_tok=4, v_head_dim=12,
@@ -124,9 +126,10 @@ CASES = [
          rope_parameters=_rope("yarn", 1000.0, factor=4.0, original_max_position_embeddings=32,
          mscale=1.0, mscale_all_dim=0.707, beta_fast=3.0, beta_slow=0.2)), prompt=40,
          variants=("v4",)),
-    Case("deepseek_v3", "deepseek_v3", dict(_DEEPSEEK_V3, rope_parameters=_rope("yarn", 10000.0,
-         factor=8.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=1.0)),
-         prompt=40, further_layer=True, variants=("v4",)),
+    Case("deepseek_v3", "deepseek_v3", dict(_DEEPSEEK_V3, num_hidden_layers=2,
+         rope_parameters=_rope("yarn", 10000.0, factor=8.0, original_max_position_embeddings=32,
+         mscale=1.0, mscale_all_dim=1.0)), prompt=40, further_layer=True, gguf="deepseek2",
+         gguf_split_kv=True, variants=("v4",)),
     Case("deepseek_v3_plain", "deepseek_v3", dict(_DEEPSEEK_V3, q_lora_rank=None, hidden_size=36,
          num_attention_heads=4, num_key_value_heads=4, n_routed_experts=5, num_experts_per_tok=5,
          n_group=1, topk_group=1, norm_topk_prob=False, routed_scaling_factor=1.0,

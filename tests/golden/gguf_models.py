@@ -3,6 +3,8 @@
 import gguf
 import numpy as np
 
+import gguf_deepseek
+
 # What llama.cpp calls a tensor of a Hugging Face model; {i} is the layer.
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight",
@@ -22,6 +24,7 @@ LAYER_NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp",
+    **gguf_deepseek.LAYER_NAMES,
 }
 
 
@@ -90,6 +93,8 @@ def model_tensors(case, model, stored):
             parts = expert_tensors(value, down)
         elif rest.endswith("experts.down_proj"):
             continue
+        elif own := gguf_deepseek.parts_of(case, model.config, rest, value):
+            parts = own
         else:
             module, kind = rest.rsplit(".", 1)
             parts = {f"{LAYER_NAMES[module]}.{kind}": value}
@@ -121,11 +126,15 @@ def add_rope(writer, config):
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if config.model_type.startswith("deepseek"):
+        gguf_deepseek.add_rope(writer, config)
 
 
 def add_experts(writer, case, config):
     if not hasattr(config, "num_experts_per_tok"):
         return
+    if case.gguf == "deepseek2":
+        return gguf_deepseek.add_experts(writer, config)
     writer.add_expert_count(config.num_experts)
     writer.add_expert_used_count(config.num_experts_per_tok)
     if case.gguf == "qwen3moe":
@@ -144,12 +153,19 @@ def add_metadata(writer, case, config):
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
+    if case.gguf == "deepseek2":
+        gguf_deepseek.add_heads(writer, case, config)
+    else:
+        add_heads(writer, config)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_tokenizer_model("none")
+
+
+def add_heads(writer, config):
     writer.add_head_count_kv(config.num_key_value_heads)
     if head_dim(config) * config.num_attention_heads != config.hidden_size:
         writer.add_key_length(head_dim(config))
         writer.add_value_length(head_dim(config))
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_tokenizer_model("none")
 
 
 def write(case, model, stored, path):

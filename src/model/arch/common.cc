@@ -70,6 +70,20 @@ Status ReadLlama3(Fields& f, const std::string& prefix, ModelConfig* c) {
   return OkStatus();
 }
 
+Status ReadGgufHeads(Fields& f, ModelConfig* c) {
+  const int own_default = std::max<int>(1, static_cast<int>(c->hidden / c->heads));
+  SF_RETURN_IF_ERROR(f.ReadInt32("attention.key_length", own_default, 1, 8192, &c->head_dim));
+  int v_dim = 0;
+  SF_RETURN_IF_ERROR(f.ReadInt32("attention.value_length", c->head_dim, 1, 8192, &v_dim));
+  if (v_dim != c->head_dim) return f.Wrong("attention.value_length", fmt::format("the key length {}", c->head_dim));
+  int rotated = 0;
+  SF_RETURN_IF_ERROR(f.ReadInt32("rope.dimension_count", c->head_dim, 1, 8192, &rotated));
+  if (rotated != c->head_dim) {
+    return f.Wrong("rope.dimension_count", fmt::format("the head size {} (partial rotation is not implemented)", c->head_dim));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ReadHfCommon(Fields& f, ModelConfig* c) {
@@ -185,16 +199,7 @@ Status ReadGgufCommon(Fields& f, ModelConfig* c) {
   SF_RETURN_IF_ERROR(f.ReadInt32("attention.head_count_kv", c->heads, 1, kMaxHeads, &c->kv_heads));
   SF_RETURN_IF_ERROR(f.ReadInt("feed_forward_length", 0, 0, kMaxWidth, &c->intermediate));
   SF_RETURN_IF_ERROR(f.ReadInt("context_length", {}, 1, kMaxContext, &c->max_positions));
-  const int own_default = std::max<int>(1, static_cast<int>(c->hidden / c->heads));
-  SF_RETURN_IF_ERROR(f.ReadInt32("attention.key_length", own_default, 1, 8192, &c->head_dim));
-  int v_dim = 0;
-  SF_RETURN_IF_ERROR(f.ReadInt32("attention.value_length", c->head_dim, 1, 8192, &v_dim));
-  if (v_dim != c->head_dim) return f.Wrong("attention.value_length", fmt::format("the key length {}", c->head_dim));
-  int rotated = 0;
-  SF_RETURN_IF_ERROR(f.ReadInt32("rope.dimension_count", c->head_dim, 1, 8192, &rotated));
-  if (rotated != c->head_dim) {
-    return f.Wrong("rope.dimension_count", fmt::format("the head size {} (partial rotation is not implemented)", c->head_dim));
-  }
+  if (!f.Has("attention.kv_lora_rank")) SF_RETURN_IF_ERROR(ReadGgufHeads(f, c));
   double eps = 0;
   SF_RETURN_IF_ERROR(f.ReadNumber("attention.layer_norm_rms_epsilon", {}, 0.0, 1.0, &eps));
   c->norm_eps = static_cast<float>(eps);

@@ -18,9 +18,9 @@ constexpr int kMaxLayers = 4096;
 
 // What the two classes take for a field that is absent.
 struct Defaults {
-  int experts, top_k, shared, first_sparse, groups, groups_taken;
-  int64_t expert_intermediate;
-  double scale;
+  int experts = 0, top_k = 0, shared = 0, first_sparse = 0, groups = 0, groups_taken = 0;
+  int64_t expert_intermediate = 0;
+  double scale = 1.0;
 };
 constexpr Defaults kV2 = {.experts = 64, .top_k = 0, .shared = 2, .first_sparse = 0, .groups = 0, .groups_taken = 0,
                           .expert_intermediate = 1407, .scale = 1.0};
@@ -72,20 +72,24 @@ Status ReadExperts(Fields& f, const Defaults& defaults, ModelConfig* c) {
 }
 
 // Group sizes and what is taken of them must leave top_k experts to choose from.
-Status ReadGroups(Fields& f, const Defaults& defaults, ModelConfig* c) {
+struct GroupKeys {
+  std::string_view groups = "n_group", taken = "topk_group", top_k = "num_experts_per_tok";
+};
+
+Status ReadGroups(Fields& f, const GroupKeys& keys, const Defaults& defaults, ModelConfig* c) {
   MoeConfig& moe = c->moe;
-  SF_RETURN_IF_ERROR(f.ReadInt32("n_group", Known(defaults.groups), 1, kGateGroupsMax, &moe.groups));
+  SF_RETURN_IF_ERROR(f.ReadInt32(keys.groups, Known(defaults.groups), 1, kGateGroupsMax, &moe.groups));
   if (moe.experts % moe.groups != 0) {
-    return f.Wrong("n_group", fmt::format("a divisor of the {} routed experts", moe.experts));
+    return f.Wrong(keys.groups, fmt::format("a divisor of the {} routed experts", moe.experts));
   }
   const int size = moe.experts / moe.groups;
   if (moe.group_score == GroupScore::kBestTwo && size < 2) {
-    return f.Wrong("n_group", fmt::format("at most {}: a group is worth its best two experts", moe.experts / 2));
+    return f.Wrong(keys.groups, fmt::format("at most {}: a group is worth its best two experts", moe.experts / 2));
   }
-  SF_RETURN_IF_ERROR(f.ReadInt32("topk_group", Known(defaults.groups_taken), 1, moe.groups, &moe.groups_taken));
+  SF_RETURN_IF_ERROR(f.ReadInt32(keys.taken, Known(defaults.groups_taken), 1, moe.groups, &moe.groups_taken));
   if (moe.top_k > moe.groups_taken * size) {
-    return f.Wrong("num_experts_per_tok", fmt::format("at most {}, the experts of topk_group = {} groups of {}",
-                                                      moe.groups_taken * size, moe.groups_taken, size));
+    return f.Wrong(keys.top_k, fmt::format("at most {}, the experts of {} = {} groups of {}", moe.groups_taken * size,
+                                           keys.taken, moe.groups_taken, size));
   }
   return OkStatus();
 }
@@ -100,7 +104,7 @@ Status ReadHfV2(Fields& f, ModelConfig* c) {
   if (f.HasKey("topk_method") && method != "greedy" && method != "group_limited_greedy") {
     return f.Wrong("topk_method", "\"greedy\" or \"group_limited_greedy\" in a deepseek_v2 model");
   }
-  if (method == "group_limited_greedy") return ReadGroups(f, kV2, c);
+  if (method == "group_limited_greedy") return ReadGroups(f, {}, kV2, c);
   f.MarkUsed("n_group");
   f.MarkUsed("topk_group");
   return OkStatus();
@@ -120,7 +124,57 @@ Status ReadHfV3(Fields& f, ModelConfig* c) {
   if (method.value_or("noaux_tc") != "noaux_tc") return f.Wrong("topk_method", "\"noaux_tc\" in a deepseek_v3 model");
   SF_ASSIGN_OR_RETURN(const auto scoring, f.String("scoring_func"));
   if (scoring.value_or("sigmoid") != "sigmoid") return f.Wrong("scoring_func", "\"sigmoid\" in a deepseek_v3 model");
-  return ReadGroups(f, kV3, c);
+  return ReadGroups(f, {}, kV3, c);
+}
+
+// llama.cpp's deepseek2 is both. Newer files count one K/V head and say the sizes of a head apart ("…_mla"); their key and value
+// lengths are a cached row's.
+Status ReadGgufLatent(Fields& f, ModelConfig* c) {
+  LatentConfig& l = c->latent;
+  SF_RETURN_IF_ERROR(f.ReadInt32("attention.kv_lora_rank", {}, 1, kMaxDim, &l.kv_rank));
+  SF_RETURN_IF_ERROR(f.ReadInt32("attention.q_lora_rank", 0, 0, 1 << 20, &l.q_rank));
+  const bool apart = f.Has("attention.key_length_mla");
+  SF_RETURN_IF_ERROR(f.ReadInt32(apart ? "attention.key_length_mla" : "attention.key_length", {}, 2, kMaxDim, &c->head_dim));
+  SF_RETURN_IF_ERROR(f.ReadInt32(apart ? "attention.value_length_mla" : "attention.value_length", {}, 1, kMaxDim, &l.v_dim));
+  SF_RETURN_IF_ERROR(f.ReadInt32("rope.dimension_count", {}, 2, c->head_dim - 1, &l.rope_dim));
+  if (l.rope_dim % 2 != 0) return f.Wrong("rope.dimension_count", "even");
+  l.nope_dim = c->head_dim - l.rope_dim;
+  f.MarkUsed("attention.key_length");
+  f.MarkUsed("attention.value_length");
+  c->kv_heads = 1;
+  double log_multiplier = 0, factor = 1;
+  SF_RETURN_IF_ERROR(f.ReadNumber("rope.scaling.yarn_log_multiplier", 0.0, 0.0, 1e6, &log_multiplier));
+  SF_RETURN_IF_ERROR(f.ReadNumber("rope.scaling.attn_factor", 1.0, 0.0, 1e6, &factor));
+  if (factor != 1.0) return f.Wrong("rope.scaling.attn_factor", "1 in a deepseek2 model");
+  c->rope.attention_factor = 1.0;  // its runtime takes mscale and mscale_all_dim for equal
+  c->rope.mscale_all_dim = 10.0 * log_multiplier;
+  return OkStatus();
+}
+
+Status ReadGguf(Fields& f, ModelConfig* c) {
+  SF_RETURN_IF_ERROR(ReadGgufLatent(f, c));
+  f.MarkUsed("leading_dense_block_count");  // the tensors say it too
+  MoeConfig& moe = c->moe;
+  int64_t experts = 0;
+  SF_RETURN_IF_ERROR(f.ReadInt("expert_count", 0, 0, 1 << 20, &experts));
+  if (experts == 0) return OkStatus();
+  SF_RETURN_IF_ERROR(ReadGgufExperts(f, c));
+  int shared = 0, gating = 1;
+  SF_RETURN_IF_ERROR(f.ReadInt32("expert_shared_count", 0, 0, 1024, &shared));
+  moe.shared_intermediate = shared * moe.intermediate;
+  SF_RETURN_IF_ERROR(f.ReadInt32("expert_gating_func", 1, 0, 2, &gating));
+  if (gating == 2) {
+    c->family = "deepseek_v3";
+    moe.score = GateScore::kSigmoid;
+    moe.group_score = GroupScore::kBestTwo;
+    moe.choice_bias = true;
+  }
+  SF_RETURN_IF_ERROR(f.ReadBool("expert_weights_norm", false, &moe.renormalize));
+  double scale = 1.0;
+  SF_RETURN_IF_ERROR(f.ReadNumber("expert_weights_scale", 1.0, 0.0, 1e6, &scale));
+  moe.scale = scale == 0.0 ? 1.0f : static_cast<float>(scale);  // older files write 0 for none
+  return ReadGroups(f, {.groups = "expert_group_count", .taken = "expert_group_used_count", .top_k = "expert_used_count"},
+                    {.groups = 1, .groups_taken = 1}, c);
 }
 
 }  // namespace
@@ -128,7 +182,9 @@ Status ReadHfV3(Fields& f, ModelConfig* c) {
 Family DeepseekV2Family() {
   return {.name = "deepseek_v2",
           .hf_architectures = {"DeepseekV2ForCausalLM"},
+          .gguf_architectures = {"deepseek2"},
           .read_hf = ReadHfV2,
+          .read_gguf = ReadGguf,
           .hf_names = HfNames(),
           .ignorable_suffixes = {".rotary_emb.inv_freq"}};
 }

@@ -18,6 +18,8 @@ struct TensorNames {
   std::string embedding, final_norm, head;
   std::string attention_norm, q, k, v, o, q_norm, k_norm;
   std::string q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;  // latent attention; q where there is no q_a
+  std::string k_b, v_b;  // kv_b as two stacks of matrices, one of each a head, K's transposed
+  bool split_kv_b = false;
   std::string ffn_norm, gate, up, down;
   std::string router, choice_bias, expert_gate, expert_up, expert_down;  // choice_bias: the whole name
   std::string shared_gate, shared_up, shared_down;
