@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (config.ok()) {
     SF_CHECK_GE(config->heads, config->kv_heads);
     SF_CHECK_EQ(config->heads % config->kv_heads, 0);
-    SF_CHECK_EQ(config->head_dim % 2, 0);
+    SF_CHECK_EQ(config->rotary_dim() % 2, 0);
     SF_CHECK_LE(config->layers.size(), 4096u);
     SF_CHECK_LE(config->moe.top_k, config->moe.experts);
   }
