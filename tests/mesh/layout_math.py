@@ -141,8 +141,9 @@ class Layout:
         if any(m.sparse):
             place = self.expert_place(rank)
             first, last = shares(len(m.expert_leaves) - 1, self.etp)[place["etp"]]
-            out |= place | {"expert_intermediate": [m.expert_leaves[first], m.expert_leaves[last]],
-                            "experts": list(range(*shares(m.experts, self.ep)[place["ep"]]))}
+            out |= place | {"expert_intermediate": [m.expert_leaves[first], m.expert_leaves[last]]}
+            if any(m.sparse[layer] for layer in range(*out["layers"])):
+                out["experts"] = list(range(*shares(m.experts, self.ep)[place["ep"]]))
             if m.shared_leaves:
                 out["shared_intermediate"] = self.elements(m.shared_leaves, at["tp"])
         return out
