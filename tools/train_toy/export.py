@@ -5,7 +5,6 @@ The check: transformers loads the folder, and its logits are those of model.py i
 held-out loss of the bf16 weights and how evenly the experts are used.
 """
 import argparse
-import hashlib
 import json
 import pathlib
 
@@ -48,9 +47,6 @@ def write(model, corpus, out):
     safetensors.torch.save_file(model.state_dict_hf(), str(out / "model.safetensors"),
                                 metadata={"format": "pt"})
     (out / "model.safetensors").chmod(0o644)
-    sums = [f"{hashlib.sha256((corpus / name).read_bytes()).hexdigest()}  {name}\n"
-            for name in ("train.jsonl", "heldout.jsonl", "tokenizer.json")]
-    (out / "CORPUS_SHA256SUMS").write_text("".join(sums))
 
 
 @torch.inference_mode()

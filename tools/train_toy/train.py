@@ -29,7 +29,7 @@ SYSTEMS = ["You are a helpful assistant.", "You tell short stories.", "You are a
 # Share of the tokens that each kind of text gets, while the progress is below the first number.
 PHASES = [(0.4, {"story": 0.66, "austen": 0.25, "alice": 0.06, "talk": 0.03}),
           (1.0, {"story": 0.90, "austen": 0.00, "alice": 0.06, "talk": 0.04})]
-LONG_FROM, LONG, SHORT = 0.92, 2048, 320
+LONG, SHORT = 2048, 320
 
 
 def turns(*pairs):
@@ -147,7 +147,7 @@ def train(rank, args):
     begin, step, tokens, saved = time.monotonic(), 0, 0, 0.0
     loss_mean, progress = None, 0.0
     while progress < args.stop:
-        length = LONG if progress >= LONG_FROM else SHORT
+        length = LONG if progress >= args.long_from else SHORT
         batch = stream.batch(max(1, args.rows * SHORT // length), length,
                              0.0 if args.first_phase else progress)
         logits, balance, _ = model(batch[:, :-1])
@@ -197,6 +197,8 @@ def main():
     parser.add_argument("--save-minutes", type=float, default=4)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rank", type=int, help="be this process alone; others are started apart")
+    parser.add_argument("--long-from", type=float, default=0.92,
+                        help="rows of 2,048 tokens when this much is done")
     parser.add_argument("--stop", type=float, default=1.0, help="end when this much is done")
     parser.add_argument("--init", help="start from the weights of this checkpoint")
     parser.add_argument("--first-phase", action="store_true", help="stay in the first phase's mix")
