@@ -27,8 +27,8 @@ struct GateConfig {
 };
 
 // The top_k experts by score + bias, in descending order (the lowest index wins ties, among groups as well). logits
-// [experts]; bias [experts], with kSigmoid only, or empty; experts and weights [top_k] are written: slot s gets expert experts[s] with weights[s],
-// which the bias does not enter. A NaN, in logits or bias, counts as the smallest.
+// [experts]; bias [experts], with kSigmoid only, or empty; experts and weights [top_k] are written: slot s gets expert
+// experts[s] with weights[s], which the bias does not enter. A NaN, in logits or bias, counts as the smallest.
 void ChooseExperts(const GateConfig& config, std::span<const float> logits, std::span<const float> bias, int32_t* experts,
                    float* weights);
 

@@ -32,7 +32,8 @@ std::optional<int> Known(int value) { return value > 0 ? std::optional<int>(valu
 Status ReadLatent(Fields& f, ModelConfig* c) {
   LatentConfig& l = c->latent;
   if (c->kv_heads != c->heads) {
-    return f.Wrong("num_key_value_heads", fmt::format("num_attention_heads, {}: latent attention gives every head its own", c->heads));
+    return f.Wrong("num_key_value_heads",
+                   fmt::format("num_attention_heads, {}: latent attention gives every head its own", c->heads));
   }
   SF_RETURN_IF_ERROR(f.ReadInt32("kv_lora_rank", 512, 1, kMaxDim, &l.kv_rank));
   SF_RETURN_IF_ERROR(f.ReadInt32("q_lora_rank", f.HasKey("q_lora_rank") ? 0 : 1536, 0, 1 << 20, &l.q_rank));
@@ -127,8 +128,8 @@ Status ReadHfV3(Fields& f, ModelConfig* c) {
   return ReadGroups(f, {}, kV3, c);
 }
 
-// llama.cpp's deepseek2 is both. Newer files count one K/V head and say the sizes of a head apart ("…_mla"); their key and value
-// lengths are a cached row's.
+// llama.cpp's deepseek2 is both. Newer files count one K/V head and say the sizes of a head apart ("…_mla"); their key and
+// value lengths are a cached row's.
 Status ReadGgufLatent(Fields& f, ModelConfig* c) {
   LatentConfig& l = c->latent;
   SF_RETURN_IF_ERROR(f.ReadInt32("attention.kv_lora_rank", {}, 1, kMaxDim, &l.kv_rank));
