@@ -30,6 +30,14 @@ def header_bytes(entries):
     return struct.pack("<Q", len(text)) + text
 
 
+def write(path, tensors):
+    entries, data = {}, b""
+    for name, tensor in tensors.items():
+        entries[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [len(data), len(data) + len(tensor.data)]}
+        data += tensor.data
+    path.write_bytes(header_bytes(entries) + data)
+
+
 def largest_difference(a, b):
     assert len(a) == len(b)
     return max((abs(x - y) for x, y in zip(a, b)), default=0.0)

@@ -8,7 +8,7 @@ import pytest
 
 import serving
 import tiny_models
-from program import GOLDEN
+from program import GOLDEN, ROOT
 
 MODEL = GOLDEN / "olmoe"  # 7 experts, 3 a token, 2 layers
 EXPERTS, TOP_K, LAYERS = 7, 3, 2
@@ -29,6 +29,42 @@ def metrics(url):
     status, page = serving.get(url + "/metrics")
     assert status == 200 and "expert=" not in page
     return {re.split(r"[{ ]", line)[0]: float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if not line.startswith("#")}
+
+
+TOY = ROOT / "models" / "toy"
+FOLDED = ["--mesh tp2,dp8,pp4 --ep 8 --etp 2 --nodes 8", "--mesh tp2,dp8,pp4 --ep 8 --etp 2 --nodes 8 --all2all-backend flat",
+          "--mesh tp2,dp8,pp2 --ep 16 --nodes 4", "--mesh tp2,dp8,pp2 --ep 16 --nodes 4 --sequence-parallel",
+          "--mesh tp2,dp8,pp2 --ep 16 --nodes 4 --all2all-backend flat", "--mesh dp16 --ep 16 --nodes 2", "--mesh dp16,pp2 --ep 16 --nodes 4",
+          "--mesh tp4,dp4 --ep 16 --sequence-parallel", "--mesh pp2,dp8,tp2 --ep 16 --nodes 2", "--mesh tp2,dp8 --ep 8 --nodes 4"]
+
+
+@pytest.fixture(scope="module", params=["toy", "olmoe", "deepseek_v3", "gpt_oss", "gpt_oss_mxfp4"])
+def model_of_a_family(request, tmp_path_factory):
+    """With enough experts for 16 places and layers for 4 stages."""
+    if request.param == "toy":
+        return TOY
+    return tiny_models.grow(request.param, tmp_path_factory.mktemp("grown") / request.param, experts=24, layers=4)
+
+
+class TestEquality:
+    """All logits of a ragged prefill and of decode steps equal to one rank's, and bytes as predicted from the routes."""
+
+    def verify(self, sixfold, model, *arguments):
+        said = sixfold("verify", model, *arguments, "--decode-steps", 4 if model == TOY else 32, "--json").json()
+        assert said["failed"] == 0 and said["not_run"] == 0
+        return said
+
+    def test_folded_meshes(self, sixfold, model_of_a_family, tmp_path):
+        (tmp_path / "layouts").write_text("\n".join(FOLDED))
+        assert self.verify(sixfold, model_of_a_family, "--layouts", tmp_path / "layouts")["passed"] == len(FOLDED)
+
+    def test_every_two_values_of_two_axes(self, sixfold, model_of_a_family):
+        said = self.verify(sixfold, model_of_a_family, "--layouts", "covering", "--max-ranks", 16)
+        assert said["passed"] >= 25
+        flags = " ".join(row["layout"] + " " for row in said["layouts"])
+        for value in ["--ep 1 ", "--ep 2 ", "--ep 4 ", "--ep 8 ", "--ep 16 ", "--etp 2 ", "flat", "hierarchical", "--nodes 2", "--nodes 4",
+                      "--sequence-parallel", "pp4", "dp16", "tp4"]:
+            assert value in flags, value
 
 
 class TestReplay:
