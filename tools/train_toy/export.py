@@ -64,19 +64,21 @@ def check(model, corpus, out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("checkpoint", help="last.pt of train.py")
+    parser.add_argument("checkpoints", nargs="+", help="last.pt of train.py; of several, the mean")
     parser.add_argument("--corpus", required=True)
     parser.add_argument("--out", required=True)
     args = parser.parse_args()
     out, corpus = pathlib.Path(args.out), pathlib.Path(args.corpus)
     out.mkdir(parents=True, exist_ok=True)
-    state = torch.load(args.checkpoint)
+    states = [torch.load(checkpoint) for checkpoint in args.checkpoints]
     model = Toy(Shape())
-    model.load_state_dict(state["model"])
+    model.load_state_dict({name: sum(state["model"][name] for state in states) / len(states)
+                           for name in states[0]["model"]})
     write(model, corpus, out)
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16().float()
-    print(f"steps {state['step']}, tokens {state['tokens']}, minutes {state['minutes']:.1f}")
+    for state in states:
+        print(f"steps {state['step']}, tokens {state['tokens']}, minutes {state['minutes']:.1f}")
     print(f"largest difference from transformers, f32: {check(model, corpus, out):.1e}")
     for kind in ("story", "alice", "austen"):
         nats, bits, tokens, counts = held_out(model, corpus, kind)
