@@ -35,7 +35,7 @@ compile() {  # preset, targets…
 build_asan() { configure asan && compile asan; }
 build_fuzz() { configure asan && compile asan $(cut -d ' ' -f 1 build/asan/fuzzers.txt); }
 # What has threads: the team of a rank, ranks that are threads, the step thread, the server.
-tsan_tests="base comm model_golden engine gateway"
+tsan_tests="base comm moe model_golden engine gateway"
 build_tsan() {
   local targets=() name
   configure tsan || return
@@ -140,6 +140,9 @@ stage_forms() {
   python3 "$checker" build/release/sixfold "$model" --parts spine,mesh; one "forms, default model" $?
   python3 "$checker" build/release/sixfold tests/golden/llama_gqa --tokenizer "$model" --parts spine,mesh
   one "forms, HF folder" $?
+  python3 "$checker" build/release/sixfold models/toy --parts spine,mesh,experts; one "forms, toy" $?
+  python3 "$checker" build/release/sixfold tests/golden/deepseek_v3 --tokenizer "$model" --parts spine,mesh,experts
+  one "forms, DeepSeek-V3" $?
 }
 
 stage_asan() {

@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-from program import GOLDEN
+from program import GOLDEN, ROOT
 
 MIB = 1 << 20
 SLACK = 64 * MIB  # code, libraries, MPI
@@ -75,6 +75,7 @@ def need_mpirun(ranks):
 
 LAYOUTS = [(1, []), (2, ["-tp", "2"]), (2, ["-pp", "2"]), (2, ["-dp", "2"]), (4, ["-tp", "4"]),
            (4, ["--mesh", "tp2,pp2", "--sequence-parallel"])]
+EXPERT_LAYOUTS = [(4, ["--mesh", "dp4", "--ep", "4", "--nodes", "2"]), (4, ["--mesh", "tp2,dp2", "--ep", "2", "--etp", "2"])]
 
 
 @pytest.mark.parametrize("ranks,layout", LAYOUTS)
@@ -86,6 +87,18 @@ def test_ranks_of_tiny_models_take_what_was_planned(sixfold, tmp_path, model, ra
             tmp_path / "logits.safetensors", "--quiet", *layout)
     compare(sixfold, ranks, "generate", GOLDEN / model, "--prompt-tokens", tokens_of(30, vocab), "--max-tokens", "8",
             "--quiet", *layout)
+
+
+@pytest.mark.parametrize("ranks,layout", EXPERT_LAYOUTS)
+def test_ranks_with_experts_take_what_was_planned(sixfold, tmp_path, ranks, layout):
+    """The bundled model; all rows want the same two experts, which one rank has."""
+    need_mpirun(ranks)
+    toy, tokens = ROOT / "models" / "toy", tokens_of(600, 2048)
+    experts = json.loads((toy / "config.json").read_text())["num_hidden_layers"]
+    routes = {"tokens": list(map(int, tokens.split(","))), "layers": {str(layer + 1): [[30, 31]] * 600 for layer in range(experts)}}
+    (tmp_path / "routes").write_text(json.dumps(routes))
+    compare(sixfold, ranks, "logits", toy, "--tokens", tokens, "--output", tmp_path / "logits.safetensors", "--replay-routes",
+            tmp_path / "routes", "--quiet", *layout)
 
 
 @pytest.mark.skipif("SIXFOLD_TEST_SMOLLM2" not in os.environ, reason="SIXFOLD_TEST_SMOLLM2 names SmolLM2's .gguf")
