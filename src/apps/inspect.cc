@@ -146,7 +146,7 @@ ordered_json TalliesJson(const std::map<std::string, Tally>& tallies) {
 std::string FingerprintText(const Findings& findings) {
   if (!findings.config) return fmt::format("{:016x}", findings.store->Fingerprint());
   const bool f32 = findings.config->file_dtype == DType::kF32;
-  return ModelFingerprint(*findings.store, {.act = f32 ? ActDType::kF32 : ActDType::kBF16});
+  return ModelFingerprint(*findings.store, *findings.config, {.act = f32 ? ActDType::kF32 : ActDType::kBF16});
 }
 
 ordered_json SummaryJson(const Findings& findings) {

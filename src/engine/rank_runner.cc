@@ -130,10 +130,7 @@ Status RankRunner::Load() {
 
 // Ranks with another copy of the model, or started with other options, would compute nonsense together.
 Status RankRunner::CheckSameModel() {
-  const ModelConfig& c = spec_.config;
-  const std::string mine =
-      fmt::format("model {}, rope {} {} x{}, eps {}, {} layers, layout {}", model_->fingerprint(), c.rope.theta,
-                  static_cast<int>(c.rope.scaling), c.rope.factor, c.norm_eps, c.layers.size(), spec_.layout.Identity());
+  const std::string mine = fmt::format("model {}, layout {}", model_->fingerprint(), spec_.layout.Identity());
   const auto* bytes = reinterpret_cast<const std::byte*>(mine.data());
   message_.assign(bytes, bytes + mine.size());
   SF_RETURN_IF_ERROR(world_->Broadcast(0, &message_));

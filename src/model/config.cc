@@ -204,6 +204,18 @@ FieldValue GgufField(const GgufMetadata& metadata, const GgufEntry& entry) {
 
 }  // namespace
 
+namespace {
+
+// FNV-1a over the fields in order of names, without spaces; who wrote the file is no part of a model.
+uint64_t HashOf(json root) {
+  for (const char* field : {"transformers_version", "_name_or_path"}) root.erase(field);
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : root.dump()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+}  // namespace
+
 Result<ModelConfig> ConfigFromHfText(std::string_view text, const std::string& name) {
   SF_ASSIGN_OR_RETURN(const json root, ParseStrict(text, name));
   Fields fields = Flatten(root, name);
@@ -215,6 +227,7 @@ Result<ModelConfig> ConfigFromHfText(std::string_view text, const std::string& n
   if (family == nullptr) return UnknownArchitecture(name, architectures->front(), false);
 
   ModelConfig c;
+  c.source_hash = HashOf(root);
   c.architecture = architectures->front();
   c.family = family->name;
   if (c.family == "mixtral" || c.family == "olmoe") c.norm_eps = 1e-5f;

@@ -83,6 +83,7 @@ struct ModelConfig {
   bool fp8_blocks = false;                   // linear weights may be F8_E4M3 with 128x128 scales
   DType file_dtype = DType::kBF16;           // of the bulk of the weights, decides --dtype auto
   bool permuted_qk = false;                  // GGUF llama: rows of q and k hold rotation pairs side by side
+  uint64_t source_hash = 0;                  // of config.json, whatever its layout; a GGUF file's metadata are the store's
   std::vector<std::string> unknown_fields;   // fields that no family knows; `inspect` lists them
 
   std::vector<TokenId> eos_ids;              // from config / generation_config / GGUF

@@ -22,8 +22,9 @@ constexpr int kNumericsVersion = 1;
 
 }  // namespace
 
-std::string ModelFingerprint(const WeightStore& store, const ModelOptions& o) {
-  return fmt::format("{:016x}-{}{}-{}-c{}-l{}", store.Fingerprint(),
+std::string ModelFingerprint(const WeightStore& store, const ModelConfig& config, const ModelOptions& o) {
+  constexpr uint64_t kMix = 0x9e3779b97f4a7c15u;
+  return fmt::format("{:016x}-{}{}-{}-c{}-l{}", store.Fingerprint() ^ config.source_hash * kMix,
                      o.numerics == Numerics::kReproducible ? "r" : "f", kNumericsVersion, NameOf(o.act),
                      o.attention_chunk, o.reduction_leaves);
 }
@@ -111,7 +112,7 @@ Result<std::unique_ptr<Model>> Model::LoadShard(std::shared_ptr<const WeightStor
   SF_ASSIGN_OR_RETURN(m.weights, LoadWeights(*m.store, m.config, m.options, m.layout, rank, m.pool));
   m.inverse_frequencies = InverseFrequencies(m.config.rope, m.config.rotary_dim());
   m.rotation_magnitude = RotationMagnitude(m.config.rope);
-  m.fingerprint = ModelFingerprint(*m.store, m.options);
+  m.fingerprint = ModelFingerprint(*m.store, m.config, m.options);
   m.store->DropAllPages();  // what is left: norms, edges of tensors
   m.SetUpExperts(rank);
   return model;

@@ -33,8 +33,8 @@ struct ModelOptions {
   std::function<void(double done)> on_progress;    // 0 to 1 while weights are packed; may be empty
 };
 
-// Hash over weights, dtypes, numerics mode and version, leaves and chunk: unequal ones never share K/V.
-std::string ModelFingerprint(const WeightStore& store, const ModelOptions& options);
+// Hash over weights, config, dtypes, numerics mode and version, leaves and chunk: unequal ones never share K/V.
+std::string ModelFingerprint(const WeightStore& store, const ModelConfig& config, const ModelOptions& options);
 
 // One step of a rank's stage.
 struct StageWork {

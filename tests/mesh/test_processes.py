@@ -4,6 +4,7 @@ import json
 import pytest
 
 import mpi_job
+import tiny_models
 from program import GOLDEN
 
 pytestmark = pytest.mark.skipif(mpi_job.MPIRUN is None, reason="no mpirun.openmpi here (openmpi-bin)")
@@ -125,6 +126,14 @@ class TestExitCodes:
         code, _, err = mpi_job.run(1, command, tmp_path, timeout=60)
         assert code == 3 and "rank 1" in err and "no such file" in err, err
         assert not (tmp_path / "a").exists()
+
+    def test_with_another_field_in_the_config(self, sixfold, tmp_path):
+        """The same weights: only config.json tells the two apart."""
+        other = tiny_models.copy("llama_gqa", tmp_path / "other", rms_norm_eps=1e-4)
+        ask = ["-tp", "2", "--tokens", "1,2", "--output", tmp_path / "logits"]
+        command = [sixfold.binary, "logits", GOLDEN / "llama_gqa", *ask, ":", "-n", "1", sixfold.binary, "logits", other, *ask]
+        code, _, err = mpi_job.run(1, command, tmp_path, timeout=60)
+        assert code == 2 and "rank 1" in err and "same files and flags" in err, err
 
     def test_with_another_placement_of_experts(self, sixfold, tmp_path):
         for rank in range(2):
