@@ -12,6 +12,7 @@ class Case:
     file_dtype: str = "float32"  # dtype of the weights in the file
     shard_bytes: int = 0  # > 0: sharded save
     fp8: bool = False
+    mxfp4: bool = False  # experts of a gpt_oss
     gguf: str = ""  # general.architecture of an additional model.gguf
     # Part of a Hugging Face tensor name -> GGUF type of such matrices: a folder of a GGUF only.
     gguf_types: dict = field(default_factory=dict)
@@ -30,6 +31,9 @@ _QWEN3_MOE = dict(_MOE, head_dim=12, intermediate_size=56, moe_intermediate_size
                   num_experts=7, num_experts_per_tok=3)
 _MIXTRAL = dict(_MOE, intermediate_size=34, num_local_experts=4, num_experts_per_tok=2)
 _OLMOE = dict(_MOE, intermediate_size=20, num_experts=7, num_experts_per_tok=3)
+_GPT_OSS = dict(vocab_size=101, hidden_size=48, intermediate_size=40, num_hidden_layers=4,
+                num_attention_heads=6, num_key_value_heads=2, head_dim=12, num_local_experts=6,
+                num_experts_per_tok=3, max_position_embeddings=256, sliding_window=9)
 _SCALED = dict(_LLAMA, hidden_size=40, head_dim=32, num_attention_heads=2, num_key_value_heads=1,
                intermediate_size=56, vocab_size=97)
 
@@ -141,6 +145,17 @@ CASES = [
          intermediate_size=136, kv_lora_rank=40, q_lora_rank=44, qk_nope_head_dim=24,
          v_head_dim=16, moe_intermediate_size=40, n_routed_experts=6, num_hidden_layers=2),
          file_dtype="bfloat16", fp8=True),
+    Case("gpt_oss", "gpt_oss", dict(_GPT_OSS, swiglu_limit=1.0, rope_parameters=_rope("yarn", 150000.0,
+         factor=4.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=64,
+         truncate=False)), prompt=40, variants=("v4",)),
+    Case("gpt_oss_bf16", "gpt_oss", dict(_GPT_OSS, hidden_size=32, intermediate_size=24,
+         num_attention_heads=4, head_dim=64, num_hidden_layers=3, num_local_experts=5,
+         sliding_window=13, swiglu_alpha=1.3, attention_bias=False, tie_word_embeddings=True,
+         layer_types=["full_attention", "sliding_attention", "sliding_attention"]), prompt=40,
+         file_dtype="bfloat16"),
+    Case("gpt_oss_mxfp4", "gpt_oss", dict(_GPT_OSS, hidden_size=64, intermediate_size=96,
+         num_hidden_layers=2, num_local_experts=5, head_dim=16), prompt=40,
+         file_dtype="bfloat16", mxfp4=True, gguf="gpt-oss", variants=("v4",)),
     Case("llama_gguf_q32", "llama", dict(_LLAMA, hidden_size=64, intermediate_size=96),
          gguf="llama", gguf_types={"embed": "Q8_0", "lm_head": "Q5_0", "q_proj": "Q4_0",
          "k_proj": "F16", "v_proj": "Q5_1", "o_proj": "Q4_1", "gate_proj": "BF16",

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 import fp8
 import gguf_models
 import gguf_quantized
+import mxfp4
 import quant_fixtures
 import routing
 from cases import CASES
@@ -61,7 +62,11 @@ def init_weights(model, seed):
     for name, parameter in sorted(model.named_parameters()):
         noise = torch.randn(parameter.shape, generator=generator)
         fan_in = parameter.shape[-1]
-        if "norm" in name:
+        if model.config.model_type == "gpt_oss" and parameter.dim() == 3:
+            fan_in = parameter.shape[-2]  # experts stand the other way round there
+        if name.endswith("sinks"):
+            value = 1.5 + noise  # about half of the attention of a short window
+        elif "norm" in name:
             value = 1.0 + 0.2 * noise
         elif name.endswith("bias"):
             value = 0.3 * noise
@@ -69,7 +74,7 @@ def init_weights(model, seed):
             value = noise * (1.6 / fan_in**0.5 if tied else 0.05)  # small: rms_norm_eps must show
         elif "lm_head" in name:
             value = noise * 1.6 / fan_in**0.5
-        elif name.endswith("gate.weight"):  # a router
+        elif name.endswith(("gate.weight", "router.weight")):
             value = noise * 2.0 / fan_in**0.5
         else:
             value = noise * 1.4 / fan_in**0.5
@@ -139,6 +144,8 @@ def quantize(case, model, seed):
     """Replaces weights by what their stored form means; returns that form."""
     if case.fp8:
         return fp8.quantize_model(model, seed)
+    if case.mxfp4:
+        return mxfp4.quantize_model(model, seed)
     if case.gguf_types:
         return gguf_quantized.quantize_model(case, model, seed)
     return {}
@@ -176,6 +183,8 @@ def save_model(case, model, stored, folder):
         fp8.rewrite_folder(folder, stored)
     if case.further_layer:
         add_further_layer(model.config, folder)
+    if case.mxfp4:
+        mxfp4.rewrite_folder(folder, stored)
     return saved
 
 
@@ -275,9 +284,10 @@ def save_variants(case, model, tokens, logits, folder):
 
 def check_saved(case, folder, tokens, logits):
     """The committed files, loaded afresh, must give the committed logits."""
-    if case.fp8:
+    if case.fp8 or case.mxfp4:
         model = make_model(make_config(case))
-        model.load_state_dict(fp8.load_dequantized(folder), strict=False)
+        form = fp8 if case.fp8 else mxfp4
+        model.load_state_dict(form.load_dequantized(folder), strict=False)
     else:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, **EAGER

@@ -26,6 +26,11 @@ LAYER_NAMES = {
     "mlp.gate": "ffn_gate_inp",
     **gguf_deepseek.LAYER_NAMES,
 }
+GPT_OSS_LAYER_NAMES = {
+    **LAYER_NAMES,
+    "post_attention_layernorm": "post_attention_norm",
+    "mlp.router": "ffn_gate_inp",
+}
 
 
 def head_dim(config):
@@ -68,6 +73,30 @@ def expert_tensors(gate_up, down):
     }
 
 
+def gpt_oss_expert_tensors(case, state, prefix):
+    """Gate and up apart, rows of inputs; values of MXFP4 are exact in blocks of GGUF too."""
+    gate_up, down = (state[prefix + k][0].swapaxes(1, 2) for k in ("gate_up_proj", "down_proj"))
+    bias, down_bias = (state[prefix + k][0] for k in ("gate_up_proj_bias", "down_proj_bias"))
+    qtype = gguf.GGMLQuantizationType.MXFP4 if case.mxfp4 else None
+
+    def stored(rows):
+        if qtype is None:
+            return rows, None
+        raw = gguf.quantize(np.ascontiguousarray(rows), qtype)
+        if not np.array_equal(gguf.dequantize(raw, qtype).reshape(rows.shape), rows):
+            raise RuntimeError(f"{prefix}: not exact in {qtype.name}")
+        return raw, qtype
+
+    return {
+        "ffn_gate_exps.weight": stored(gate_up[:, 0::2]),
+        "ffn_up_exps.weight": stored(gate_up[:, 1::2]),
+        "ffn_down_exps.weight": stored(down),
+        "ffn_gate_exps.bias": (bias[:, 0::2], None),
+        "ffn_up_exps.bias": (bias[:, 1::2], None),
+        "ffn_down_exps.bias": (down_bias, None),
+    }
+
+
 def model_state(case, model, stored):
     """(values or raw bytes, GGUF type) by Hugging Face name, rows in GGUF order."""
     state = {}
@@ -81,14 +110,22 @@ def model_state(case, model, stored):
 
 
 def model_tensors(case, model, stored):
-    state = model_state(case, model, stored)
+    state = model_state(case, model, {} if case.mxfp4 else stored)
+    gpt_oss = case.gguf == "gpt-oss"
+    names = GPT_OSS_LAYER_NAMES if gpt_oss else LAYER_NAMES
     out = {}
     for name, value in state.items():
         if name in NAMES:
             out[NAMES[name]] = value
             continue
         layer, rest = name.removeprefix("model.layers.").split(".", 1)
-        if rest.endswith("experts.gate_up_proj"):
+        if rest == "self_attn.sinks":
+            parts = {"attn_sinks.weight": value}
+        elif gpt_oss and rest == "mlp.experts.gate_up_proj":
+            parts = gpt_oss_expert_tensors(case, state, name.removesuffix("gate_up_proj"))
+        elif gpt_oss and rest.startswith("mlp.experts."):
+            continue
+        elif rest.endswith("experts.gate_up_proj"):
             down = state[name.replace("gate_up_proj", "down_proj")]
             parts = expert_tensors(value, down)
         elif rest.endswith("experts.down_proj"):
@@ -97,7 +134,7 @@ def model_tensors(case, model, stored):
             parts = own
         else:
             module, kind = rest.rsplit(".", 1)
-            parts = {f"{LAYER_NAMES[module]}.{kind}": value}
+            parts = {f"{names[module]}.{kind}": value}
         out.update({f"blk.{layer}.{part}": v for part, v in parts.items()})
     return out
 
@@ -139,11 +176,14 @@ def add_experts(writer, case, config):
     writer.add_expert_used_count(config.num_experts_per_tok)
     if case.gguf == "qwen3moe":
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if case.gguf == "gpt-oss":
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+        writer.add_sliding_window(config.sliding_window)
 
 
 def add_metadata(writer, case, config):
     writer.add_name(case.name)
-    mixed = case.gguf_types
+    mixed = case.gguf_types or case.mxfp4
     writer.add_file_type(gguf.LlamaFileType.GUESSED if mixed else gguf.LlamaFileType.ALL_F32)
     if mixed:
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
