@@ -38,10 +38,15 @@ struct AttentionPiece {
   int tree_levels = 0;
   int64_t lane_begin = 0, lane_end = 0;
   int64_t chunk_begin = 0, chunk_end = 0;
-  float* partial = nullptr;  // null: divide and store to out; else [lane][PartialStride]: O[v_dim], m, l. l = 0: no key
+  float* partial = nullptr;  // null: meet the sink, divide and store to out; else [lane][PartialStride]: O[v_dim], m, l. l = 0: no key
 };
 
 inline int64_t PartialStride(int v_dim) { return int64_t{v_dim} + 2; }
+
+// The sink of a lane's head; only when there are sinks.
+inline float SinkOf(const AttentionPiece& piece, int64_t lane) {
+  return piece.args->sinks[piece.first_head + lane % piece.group];
+}
 
 // Consecutive nodes of one level of the tree, of the same lanes.
 struct AttentionPartials {

@@ -27,6 +27,7 @@ struct Shape {
   int chunk = 256;
   int64_t window = 0;
   bool v_in_k = false;
+  bool sinks = false;
 };
 
 std::vector<Isa> Isas() {
@@ -40,6 +41,7 @@ struct Case {
   Shape shape;
   std::vector<Request> requests;
   std::vector<float> q;                  // [rows, heads, k_dim]
+  std::vector<float> sinks;              // [heads], if the shape has them: from far below the scores to far above
   std::vector<std::vector<float>> k, v;  // per request: [position][kv_head][dim], as stored
   std::vector<std::byte> k_pages, v_pages;
   std::vector<std::vector<int32_t>> pages;
@@ -58,6 +60,7 @@ struct Case {
     std::shuffle(order.begin(), order.end(), bits);
     q.resize(rows * s.heads * s.k_dim);
     for (float& value : q) value = normal(bits) * 1.5f;
+    for (int h = 0; s.sinks && h < s.heads; ++h) sinks.push_back(h % 5 == 4 ? (h % 2 == 0 ? 30.0f : -200.0f) : 2.0f * normal(bits));
     const int64_t slots = int64_t{total_pages} * s.kv_heads * 16;
     k_pages.assign(slots * s.k_dim * Width(), std::byte{0xff});  // NaN in both formats
     v_pages.assign(slots * s.v_dim * Width(), std::byte{0xff});
@@ -104,6 +107,7 @@ struct Case {
             .scale = 1.0f / std::sqrt(static_cast<float>(shape.k_dim)),
             .chunk = shape.chunk,
             .window = shape.window,
+            .sinks = shape.sinks ? sinks.data() : nullptr,
             .sequences = sequences};
   }
 
@@ -205,7 +209,13 @@ std::vector<float> Recursive(const Case& c) {
       while ((int64_t{s.chunk} << level) <= position) ++level;
       for (int h = 0; h < s.heads; ++h) {
         const Node root = Evaluate(c, request, h, &c.q[(row * s.heads + h) * s.k_dim], position, level, 0);
-        for (int d = 0; d < s.v_dim; ++d) out.push_back(root.o[d] / root.l);
+        if (!s.sinks) {
+          for (int d = 0; d < s.v_dim; ++d) out.push_back(root.o[d] / root.l);
+          continue;
+        }
+        const float max = std::max(root.m, c.sinks[h]);
+        const float a = ExpF(root.m - max), total = std::fma(root.l, a, ExpF(c.sinks[h] - max));
+        for (int d = 0; d < s.v_dim; ++d) out.push_back(root.o[d] * a / total);
       }
     }
   }
@@ -231,8 +241,9 @@ std::vector<double> Naive(const Case& c) {
                 double{c.q[(row * s.heads + h) * s.k_dim + d]} * c.k[request][(j * s.kv_heads + kv_head) * s.k_dim + d];
           score.push_back(dot / std::sqrt(static_cast<double>(s.k_dim)));
         }
-        const double m = *std::max_element(score.begin(), score.end());
-        double l = 0;
+        double m = *std::max_element(score.begin(), score.end());
+        if (s.sinks) m = std::max(m, double{c.sinks[h]});
+        double l = s.sinks ? std::exp(c.sinks[h] - m) : 0;
         std::vector<double> o(s.v_dim);
         for (int64_t j = first; j <= position; ++j) {
           const double p = std::exp(score[j - first] - m);
@@ -269,6 +280,10 @@ const std::vector<std::pair<Shape, std::vector<Request>>>& Cases() {
       {{.heads = 3, .kv_heads = 1, .k_dim = 31, .v_dim = 31, .bf16 = false, .chunk = 16, .v_in_k = true}, {{40, 2}}},
       {{.heads = 16, .kv_heads = 1, .k_dim = 576, .v_dim = 512, .chunk = 64, .v_in_k = true}, {{0, 5}, {100, 1}}},
       {{.heads = 5, .kv_heads = 1, .k_dim = 576, .v_dim = 512, .chunk = 32, .v_in_k = true}, {{0, 5}, {100, 1}}},
+      {{.heads = 8, .kv_heads = 1, .chunk = 32, .sinks = true}, {{0, 70}, {200, 1}, {37, 5}, {1200, 1}}},
+      {{.heads = 6, .kv_heads = 2, .k_dim = 12, .v_dim = 12, .bf16 = false, .chunk = 16, .window = 9, .sinks = true},
+       {{0, 40}, {64, 1}, {0, 1}}},
+      {{.heads = 5, .kv_heads = 5, .k_dim = 33, .v_dim = 7, .chunk = 64, .sinks = true}, {{0, 33}, {520, 2}}},
   };
   return cases;
 }
@@ -308,6 +323,7 @@ TEST(Attention, APrefillInPiecesEqualsTheWholeAndEveryDecodeStep) {
   SetFloatMode();
   for (const Shape& shape : {Shape{.heads = 9, .kv_heads = 3, .chunk = 32},
                              Shape{.heads = 4, .kv_heads = 4, .k_dim = 24, .v_dim = 24, .chunk = 64, .window = 50},
+                             Shape{.heads = 4, .kv_heads = 2, .k_dim = 24, .v_dim = 24, .chunk = 16, .sinks = true},
                              Shape{.heads = 8, .kv_heads = 1, .k_dim = 80, .v_dim = 80, .bf16 = false, .chunk = 16}}) {
     Case c(shape, {{0, FullOr(150, 70)}});
     for (const Isa isa : Isas()) {

@@ -20,7 +20,8 @@ T LoadAt(const std::byte* p) {
 // The order of operations is the gguf package's: scale * code, then the minimum; d * scale of a
 // group first.
 void DequantizeStoredBlock(DType dtype, const StoredBlock& b, float* out) {
-  const float d = F16ToF32(b.d);
+  const bool mx = dtype == DType::kMXFP4 || dtype == DType::kMXFP4Split;
+  const float d = mx ? E8M0ToF32(static_cast<uint8_t>(b.d)) : F16ToF32(b.d);
   const float m = F16ToF32(b.m);
   for (int i = 0; i < b.elements; ++i) {
     const int code = b.codes[i];
@@ -29,6 +30,8 @@ void DequantizeStoredBlock(DType dtype, const StoredBlock& b, float* out) {
       case DType::kQ4_0: out[i] = d * static_cast<float>(code - 8); break;
       case DType::kQ5_0: out[i] = d * static_cast<float>(code - 16); break;
       case DType::kQ8_0: out[i] = d * static_cast<float>(static_cast<int8_t>(code)); break;
+      case DType::kMXFP4:
+      case DType::kMXFP4Split: out[i] = d * kE2M1Values[code]; break;
       case DType::kQ4_1:
       case DType::kQ5_1: out[i] = d * static_cast<float>(code) + m; break;
       case DType::kQ4_K:
@@ -88,6 +91,13 @@ float F8E4M3ToF32(uint8_t code) {
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
 }
 
+float E8M0ToF32(uint8_t code) { return std::bit_cast<float>(code == 0 ? 0x00400000u : uint32_t{code} << 23); }
+
+uint8_t MxScaleAt(const BlockScales& scales, int64_t row, int64_t col) {
+  SF_CHECK(scales.dtype == DType::kU8);
+  return static_cast<uint8_t>(scales.data[(row + scales.row_origin) * scales.cols + (col + scales.col_origin) / 32]);
+}
+
 float BlockScaleAt(const BlockScales& scales, int64_t row, int64_t col) {
   const int64_t index = (row + scales.row_origin) / BlockScales::kBlock * scales.cols +
                         (col + scales.col_origin) / BlockScales::kBlock;
@@ -102,12 +112,18 @@ void DequantizeRow(const MatrixView& view, int64_t row, float* out) {
   SF_CHECK_LT(row, view.rows);
   const std::byte* data = view.Row(row);
   switch (view.dtype) {
-    case DType::kF32: std::memcpy(out, data, static_cast<size_t>(view.cols) * 4); return;
+    case DType::kF32:
+      if (view.col_stride_bytes == 0) {
+        std::memcpy(out, data, static_cast<size_t>(view.cols) * 4);
+      } else {
+        for (int64_t j = 0; j < view.cols; ++j) out[j] = LoadAt<float>(view.At(row, j));
+      }
+      return;
     case DType::kF16:
-      for (int64_t j = 0; j < view.cols; ++j) out[j] = F16ToF32(LoadAt<uint16_t>(data + j * 2));
+      for (int64_t j = 0; j < view.cols; ++j) out[j] = F16ToF32(LoadAt<uint16_t>(view.At(row, j)));
       return;
     case DType::kBF16:
-      for (int64_t j = 0; j < view.cols; ++j) out[j] = BF16ToF32(LoadAt<uint16_t>(data + j * 2));
+      for (int64_t j = 0; j < view.cols; ++j) out[j] = BF16ToF32(LoadAt<uint16_t>(view.At(row, j)));
       return;
     case DType::kF8E4M3: DequantizeF8Row(view, row, out); return;
     default: {
@@ -115,6 +131,7 @@ void DequantizeRow(const MatrixView& view, int64_t row, float* out) {
       StoredBlock block;
       for (int64_t j = 0; j < view.cols; j += info.block_elements, data += info.block_bytes) {
         ReadStoredBlock(view.dtype, reinterpret_cast<const uint8_t*>(data), &block);
+        if (view.dtype == DType::kMXFP4Split) block.d = MxScaleAt(view.scales, row, j);
         DequantizeStoredBlock(view.dtype, block, out + j);
       }
       return;

@@ -24,6 +24,7 @@ enum class PackedFormat : uint8_t {
   kF32, kF16, kBF16,  // dense
   kF8,                // E4M3 codes, one fp32 scale a 32-group and column (of its 128-block)
   kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4_K, kQ5_K, kQ6_K,
+  kMXFP4,             // E2M1 codes, one E8M0 scale a 32-group and column
 };
 // clang-format on
 

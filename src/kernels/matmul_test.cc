@@ -24,7 +24,8 @@ using testing::RandomMatrix;
 
 constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kF8E4M3,
                             DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                            DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+                            DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+                            DType::kMXFP4, DType::kMXFP4Split};
 constexpr ActDType kActs[] = {ActDType::kF32, ActDType::kBF16, ActDType::kInt8};
 
 // Sanitizers make the oracle and the emulated tiles about twenty times slower.
@@ -131,6 +132,23 @@ LiteralRow ReadRow(const MatrixView& view, int64_t row, ActDType act, const Leav
   const bool k_type = InfoOf(dtype).block_elements == 256;
   out.minima = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K ||
                dtype == DType::kQ5_K;
+  if (dtype == DType::kMXFP4 || dtype == DType::kMXFP4Split) {
+    const bool split = dtype == DType::kMXFP4Split;
+    out.group = 32;
+    for (int64_t k = 0; k < view.cols; ++k) {
+      const int64_t i = k % 32;
+      const auto* data = reinterpret_cast<const uint8_t*>(view.Row(row)) + k / 32 * (split ? 16 : 17);
+      const int pair = split ? data[i / 2] : data[1 + i % 16];
+      const int code = (split ? i % 2 == 0 : i < 16) ? pair & 15 : pair >> 4;
+      const float magnitude = (code & 7) < 2 ? 0.5f * static_cast<float>(code & 7)
+                                             : std::ldexp(1.0f + 0.5f * static_cast<float>(code & 1), (code >> 1 & 3) - 1);
+      out.codes[static_cast<size_t>(k)] = code < 8 ? magnitude : -magnitude;
+      if (i != 0) continue;
+      const uint8_t scale = split ? static_cast<uint8_t>(view.scales.data[row * view.scales.cols + k / 32]) : data[0];
+      out.scale.push_back(scale == 0 ? 0.0f : std::ldexp(1.0f, scale - 127));
+    }
+    return out;
+  }
   StoredBlock block;
   const std::byte* data = view.Row(row);
   for (int64_t k = 0; k < view.cols; data += InfoOf(dtype).block_bytes) {

@@ -11,7 +11,8 @@
 // group of 16 or 32 codes, ascending:
 //     p = (e + o) of the group, codes as exact small floats
 //     c = fma(p, scale_g, c);  if the type has minima: c = fma(s_g, min_g, c), s_g = (e + o) of the activations alone
-// With int8 activations p and s_g are exact integers and scale_g, min_g are multiplied by the activation scale first.
+// MXFP4's codes are the E2M1 values themselves, its scale is 2^(e - 127) as fp32: 0 for e = 0 (a denormal), infinite for 255.
+// With int8 activations p and s_g are exact (integers; halves for MXFP4) and scale_g, min_g are multiplied by the activation scale first.
 //
 // A reduction that tp may cut is a binary tree over leaves (mesh/reduction.h): each leaf is its own chain from +0, and
 // node(level j, i) adds node(j-1, 2i) + node(j-1, 2i+1); an absent right child means: copy the left one.

@@ -152,6 +152,12 @@ void Ops::SiluMul(const float* gate, const float* up, int64_t count, float* out)
         [&](int64_t begin, int64_t end) { impl_->table.silu_mul(gate + begin, up + begin, end - begin, out + begin); });
 }
 
+void Ops::ClampedSwiGluMul(const float* gate, const float* up, int64_t count, const ClampedSwiGlu& form, float* out) {
+  Split(impl_->pool, count, count, kCacheLineFloats, [&](int64_t begin, int64_t end) {
+    impl_->table.clamped_swiglu(gate + begin, up + begin, end - begin, form.alpha, form.limit, out + begin);
+  });
+}
+
 void Ops::Add(float* x, const float* y, int64_t count) {
   Split(impl_->pool, count, count, kCacheLineFloats,
         [&](int64_t begin, int64_t end) { impl_->table.add(x + begin, y + begin, end - begin); });

@@ -59,6 +59,8 @@ struct AttentionArgs {
   float scale = 1.0f;
   int chunk = 256;     // keys in a leaf of the softmax tree: a power of two, 16 to 512
   int64_t window = 0;  // a row at position p sees keys j with p - window < j <= p; 0: all j <= p
+  // [heads], or null: the logit of one more key of each head, which every row sees and whose value is zero (attention sink).
+  const float* sinks = nullptr;
   std::span<const AttentionSequence> sequences;
 };
 
@@ -110,6 +112,12 @@ class Ops {
             const float* cos, const float* sin);
   // out[i] = silu(gate[i]) * up[i] for a [rows, n] matrix; out may be gate.
   void SiluMul(const float* gate, const float* up, int64_t count, float* out);
+  // GPT-OSS's activation, for a [rows, n] matrix: g = min(gate, limit), u = up clamped to [-limit, limit],
+  // out = (u + 1) * (g / (1 + ExpF(-(g * alpha)))). NaN stays NaN. out may be gate.
+  struct ClampedSwiGlu {
+    float alpha = 0, limit = 0;
+  };
+  void ClampedSwiGluMul(const float* gate, const float* up, int64_t count, const ClampedSwiGlu& form, float* out);
   // x += y, and x[r] += bias for each row.
   void Add(float* x, const float* y, int64_t count);
   void AddBias(float* x, int64_t x_stride, int64_t rows, int64_t n, const float* bias);
@@ -133,7 +141,8 @@ class Ops {
   //   are not visible are skipped, as are blocks without a visible key, which equals a zero p on finite values.
   // Chunks merge in the binary tree over c (node(j, i) = chunks [i*2^j, (i+1)*2^j), an absent or empty child: copy the
   // other): m = max, a = ExpF(ml - m), b = ExpF(mr - m), l = fma(ll, a, lr * b), O = fma(Ol, a, Or * b).
-  // out = O / l. Slots of invisible positions may hold anything. NaN in a visible one gives NaN.
+  // out = O / l; with a sink s, which is met once, after the root: M = max(m, s), a = ExpF(m - M),
+  // out = (O * a) / fma(l, a, ExpF(s - M)). Slots of invisible positions may hold anything. NaN in a visible one gives NaN.
   void Attention(const AttentionArgs& args);
 
  private:

@@ -17,6 +17,7 @@ struct OpsTable {
   // (x[i], x[i + half]) = (a cos - b sin, b cos + a sin), each product rounded.
   void (*rotate)(float* x, int64_t half, const float* cos, const float* sin);
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  void (*clamped_swiglu)(const float* gate, const float* up, int64_t n, float alpha, float limit, float* out);
   void (*add)(float* x, const float* y, int64_t n);
   // x[i] = fma(factor, y[i], x[i]).
   void (*add_scaled)(float* x, float factor, const float* y, int64_t n);

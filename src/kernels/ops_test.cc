@@ -253,6 +253,35 @@ TEST(Elementwise, SiluMulCoversTheWholeRangeOfExp) {
   EXPECT_EQ(out[0], 0.0f);
 }
 
+TEST(Elementwise, ClampedSwiGluIsItsFormulaAndClampsAsItSays) {
+  const Ops::ClampedSwiGlu form{.alpha = 1.702f, .limit = 7.0f};
+  for (const int64_t n : {int64_t{1}, int64_t{5}, int64_t{16}, int64_t{33}, int64_t{1000}, int64_t{40'001}}) {
+    std::vector<float> gate = Awkward(n, 14), up = Awkward(n, 15);
+    for (int64_t i = 0; i < n; ++i) gate[i] *= i % 3 == 0 ? 8.0f : 1.0f, up[i] *= i % 5 == 0 ? 8.0f : 1.0f;
+    const auto out = OnEveryIsa(gate, [&](Ops& ops, std::vector<float>* x) {
+      ops.ClampedSwiGluMul(x->data(), up.data(), n, form, x->data());
+    });
+    for (int64_t i = 0; i < n; ++i) {
+      const float g = std::min(gate[i], 7.0f), u = std::clamp(up[i], -7.0f, 7.0f);
+      ASSERT_EQ(out[i], (u + 1.0f) * (g / (1.0f + ExpF(-(g * 1.702f))))) << i;
+      const double exact = (double{u} + 1) * g / (1 + std::exp(-1.702f * double{g}));
+      ASSERT_NEAR(out[i], exact, 1e-5 * std::abs(exact) + 1e-30) << i;
+    }
+  }
+  ThreadPool pool(1);
+  for (const Isa isa : Isas()) {
+    const float gate[] = {9.0f, 7.0f, -9.0f, 1.0f, 1.0f, 1.0f, kNan, 1.0f}, up[] = {0, 0, 0, 9.0f, 7.0f, -9.0f, 0, kNan};
+    float out[8];
+    Ops(isa, pool).ClampedSwiGluMul(gate, up, 8, form, out);
+    EXPECT_EQ(out[0], out[1]);  // the gate has no lower bound
+    EXPECT_LT(std::abs(out[2]), 1e-5f);
+    EXPECT_EQ(out[3], out[4]);
+    EXPECT_LT(out[5], 0.0f);
+    EXPECT_NEAR(out[5] / out[4], -6.0 / 8.0, 1e-6);
+    EXPECT_TRUE(std::isnan(out[6]) && std::isnan(out[7]));
+  }
+}
+
 TEST(Elementwise, NanStaysNan) {
   ThreadPool pool(1);
   for (const Isa isa : Isas()) {

@@ -42,6 +42,8 @@ PackedFormat FormatOf(DType dtype, ActDType act) {
     case DType::kQ8_0: return PackedFormat::kQ8_0;
     case DType::kQ4_K: return PackedFormat::kQ4_K;
     case DType::kQ5_K: return PackedFormat::kQ5_K;
+    case DType::kMXFP4:
+    case DType::kMXFP4Split: return PackedFormat::kMXFP4;
     default: SF_CHECK(dtype == DType::kQ6_K); return PackedFormat::kQ6_K;
   }
 }
@@ -73,26 +75,27 @@ class ColumnPacker {
 
  private:
   void PackPlain(int64_t row, int64_t k0, int64_t count, int j, uint8_t* p) const {
-    const std::byte* data = source_.Row(row) + k0 * InfoOf(source_.dtype).block_bytes;
+    const std::byte* data = source_.At(row, k0);
+    const int64_t step = source_.At(row, k0 + 1) - data;
     for (int k = 0; k < count; ++k) {
       const int wide = k * kPanelColumns + j;
       const int pair = (k / 2 * kPanelColumns + j) * 4 + k % 2 * 2;
       switch (source_.dtype) {
         case DType::kF32:
           if (format_ == PackedFormat::kBF16) {
-            StoreU16(p + pair, F32ToBF16(LoadAt<float>(data + k * 4)));
+            StoreU16(p + pair, F32ToBF16(LoadAt<float>(data + k * step)));
           } else {
-            std::memcpy(p + wide * 4, data + k * 4, 4);
+            std::memcpy(p + wide * 4, data + k * step, 4);
           }
           break;
         case DType::kF16:
           if (format_ == PackedFormat::kBF16) {
-            StoreU16(p + pair, F32ToBF16(F16ToF32(LoadAt<uint16_t>(data + k * 2))));
+            StoreU16(p + pair, F32ToBF16(F16ToF32(LoadAt<uint16_t>(data + k * step))));
           } else {
-            std::memcpy(p + wide * 2, data + k * 2, 2);
+            std::memcpy(p + wide * 2, data + k * step, 2);
           }
           break;
-        case DType::kBF16: std::memcpy(p + pair, data + k * 2, 2); break;
+        case DType::kBF16: std::memcpy(p + pair, data + k * step, 2); break;
         default: p[EightBitPlace(k, j)] = static_cast<uint8_t>(data[k]); break;
       }
     }
@@ -110,6 +113,7 @@ class ColumnPacker {
     for (int64_t k = begin; k < end;
          k += info.block_elements, data += info.block_bytes, p += layout_.unit_bytes()) {
       ReadStoredBlock(source_.dtype, reinterpret_cast<const uint8_t*>(data), &block);
+      if (source_.dtype == DType::kMXFP4Split) block.d = MxScaleAt(source_.scales, row, k);
       PutScales(block, j, p);
       for (int b = 0; b < layout_.unit_blocks; ++b) {
         PutCodes(block.codes + b * kBlock, j, p + layout_.header_bytes + b * layout_.block_bytes);
@@ -118,6 +122,10 @@ class ColumnPacker {
   }
 
   void PutScales(const StoredBlock& block, int j, uint8_t* unit) const {
+    if (format_ == PackedFormat::kMXFP4) {
+      unit[256 + j] = static_cast<uint8_t>(block.d);
+      return;
+    }
     if (layout_.header_bytes == 0) {
       uint8_t* scales = unit + layout_.block_bytes - (layout_.minima ? 64 : 32);
       StoreU16(scales + j * 2, block.d);

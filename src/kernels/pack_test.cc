@@ -17,7 +17,8 @@ using testing::RandomMatrix;
 
 constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kF8E4M3,
                             DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                            DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+                            DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+                            DType::kMXFP4, DType::kMXFP4Split};
 
 TEST(Pack, TakesNoMoreBytesThanStored) {
   ThreadPool pool(2);
@@ -26,7 +27,8 @@ TEST(Pack, TakesNoMoreBytesThanStored) {
     const RandomMatrix m(dtype, 48, 768, 81);
     const auto w = PackMatrix(m.view, {.act = ActDType::kInt8, .leaves = Leaves::Whole(768)}, pool);
     ASSERT_TRUE(w.ok());
-    EXPECT_EQ(w->stream.size(), m.bytes.size()) << NameOf(dtype);
+    EXPECT_EQ(w->stream.size(), m.bytes.size() + (dtype == DType::kMXFP4Split ? m.scale_bytes.size() : 0))
+        << NameOf(dtype);
   }
 }
 
@@ -46,6 +48,50 @@ TEST(Pack, SizeIsKnownBeforePacking) {
         }
       }
     }
+  }
+}
+
+// A matrix that lies the other way round, a set of every second row, and a cut of columns pack as their copies do.
+TEST(Pack, TakesStridedViews) {
+  ThreadPool pool(1);
+  const auto stream = [&](const MatrixView& view) {
+    auto w = PackMatrix(view, {.act = ActDType::kInt8, .leaves = Leaves::Whole(view.cols)}, pool);
+    SF_CHECK(w.ok());
+    return std::vector<std::byte>(w->stream.data(), w->stream.data() + w->stream.size());
+  };
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const RandomMatrix m(dtype, 40, 70, 84);
+    const auto width = static_cast<size_t>(InfoOf(dtype).block_bytes);
+    std::vector<std::byte> turned(m.bytes.size());
+    for (size_t r = 0; r < 40; ++r) {
+      for (size_t c = 0; c < 70; ++c) {
+        std::memcpy(turned.data() + (c * 40 + r) * width, m.bytes.data() + (r * 70 + c) * width, width);
+      }
+    }
+    MatrixView view = m.view;
+    view.data = turned.data();
+    view.row_stride_bytes = static_cast<int64_t>(width);
+    view.col_stride_bytes = static_cast<int64_t>(40 * width);
+    EXPECT_EQ(stream(view), stream(m.view)) << NameOf(dtype);
+    EXPECT_EQ(stream(view.EveryRow(1, 2).Rows(3, 18).Cols(32, 69)),
+              stream(m.view.EveryRow(1, 2).Rows(3, 18).Cols(32, 69))) << NameOf(dtype);
+    std::vector<float> a(70), b(70);
+    DequantizeRow(view, 39, a.data());
+    DequantizeRow(m.view, 39, b.data());
+    EXPECT_EQ(a, b) << NameOf(dtype);
+  }
+}
+
+TEST(Pack, EverySecondRowOfSplitMxfp4KeepsItsScales) {
+  const RandomMatrix m(DType::kMXFP4Split, 9, 96, 85);
+  const MatrixView odd = m.view.EveryRow(1, 2);
+  ASSERT_EQ(odd.rows, 4);
+  const MatrixView cut = odd.Rows(1, 4).Cols(32, 96);
+  std::vector<float> whole(96), part(64);
+  for (int64_t r = 0; r < cut.rows; ++r) {
+    DequantizeRow(m.view, 2 * (r + 1) + 1, whole.data());
+    DequantizeRow(cut, r, part.data());
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 32)) << r;
   }
 }
 

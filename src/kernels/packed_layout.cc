@@ -43,6 +43,7 @@ float ValueAt(PackedFormat format, const uint8_t* p, int k, int j) {
     case PackedFormat::kQ4_1:
     case PackedFormat::kQ4_K:
       return static_cast<float>(FourBits(p, k, j) - LayoutOf(format).code_offset);
+    case PackedFormat::kMXFP4: return kE2M1Values[FourBits(p, k, j)];
     case PackedFormat::kQ5_0:
     case PackedFormat::kQ5_1:
     case PackedFormat::kQ5_K:
@@ -104,6 +105,8 @@ void ReadPanelBlock(PackedFormat format, const std::byte* panel, int64_t block, 
       ReadKScale(format, unit, within, j, out);
     } else if (format == PackedFormat::kF8) {
       out->scale[0][j] = LoadAt<float>(p + 512 + j * 4);
+    } else if (format == PackedFormat::kMXFP4) {
+      out->scale[0][j] = E8M0ToF32(p[256 + j]);
     } else {
       const uint8_t* scales = p + layout.block_bytes - (layout.minima ? 64 : 32);
       out->scale[0][j] = F16ToF32(LoadAt<uint16_t>(scales + j * 2));

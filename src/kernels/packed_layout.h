@@ -17,7 +17,8 @@
 //   6 bit  the 4 bit part, then [2 u][16 columns] dwords of two bits:
 //          bits 2t and 2t + 1 of the low half are k = 16u + 2t, of the high half + 1
 //
-// Scales follow the codes of their block: f16 d [16], then f16 m [16] (Q4_1, Q5_1); F8: f32 [16].
+// Scales follow the codes of their block: f16 d [16], then f16 m [16] (Q4_1, Q5_1); F8: f32 [16];
+// MXFP4: E8M0 bytes [16].
 // K types carry them in front of the unit. Q6_K: f16 d [16], then int8 scales [16 groups][16].
 // Q4_K, Q5_K: f16 d [16], f16 m [16], then for group g and column j
 //   lo[g][j] = scale & 15 | (minimum & 15) << 4                           8 x 16 bytes
@@ -66,6 +67,7 @@ constexpr PackedLayout LayoutOf(PackedFormat format) {
     case PackedFormat::kQ5_0: return {.block_bytes = 320 + 32, .group = 32, .code_offset = 16};
     case PackedFormat::kQ5_1: return {.block_bytes = 320 + 64, .group = 32, .minima = true};
     case PackedFormat::kQ8_0: return {.block_bytes = 512 + 32, .group = 32};
+    case PackedFormat::kMXFP4: return {.block_bytes = 256 + 16, .group = 32};
     case PackedFormat::kQ4_K:
       return {
           .unit_blocks = 8, .header_bytes = 256, .block_bytes = 256, .group = 32, .minima = true};

@@ -116,6 +116,15 @@ void ReadStoredBlock(DType dtype, const uint8_t* b, StoredBlock* out) {
       std::memcpy(out->scales, b + 192, 16);
       out->d = LoadU16(b + 208);
       return;
+    case DType::kMXFP4:
+      out->d = b[0];
+      Nibbles16(b + 1, out->codes);
+      return;
+    case DType::kMXFP4Split:
+      // Neighbours share a byte, the lower nibble first.
+      out->d = 0;
+      for (int i = 0; i < 32; ++i) out->codes[i] = static_cast<uint8_t>(b[i / 2] >> (i % 2 * 4) & 15);
+      return;
     default: SF_CHECK(false);
   }
 }

@@ -34,7 +34,7 @@ constexpr std::array kRows = {
     Row{DType::kIQ3_S, {"IQ3_S", 256, 110}, 21},  Row{DType::kIQ2_S, {"IQ2_S", 256, 82}, 22},
     Row{DType::kIQ4_XS, {"IQ4_XS", 256, 136}, 23}, Row{DType::kIQ1_M, {"IQ1_M", 256, 56}, 29},
     Row{DType::kTQ1_0, {"TQ1_0", 256, 54}, 34},   Row{DType::kTQ2_0, {"TQ2_0", 256, 66}, 35},
-    Row{DType::kMXFP4, {"MXFP4", 32, 17}, 39},
+    Row{DType::kMXFP4, {"MXFP4", 32, 17}, 39},    Row{DType::kMXFP4Split, {"MXFP4_SPLIT", 32, 16}, -1},
 };
 
 }  // namespace
@@ -64,7 +64,7 @@ bool CanDequantize(DType dtype) {
   switch (dtype) {
     case DType::kF32: case DType::kF16: case DType::kBF16: case DType::kF8E4M3:
     case DType::kQ4_0: case DType::kQ4_1: case DType::kQ5_0: case DType::kQ5_1: case DType::kQ8_0:
-    case DType::kQ4_K: case DType::kQ5_K: case DType::kQ6_K:
+    case DType::kQ4_K: case DType::kQ5_K: case DType::kQ6_K: case DType::kMXFP4: case DType::kMXFP4Split:
       return true;
     default:
       return false;

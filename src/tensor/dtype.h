@@ -16,6 +16,7 @@ enum class DType : uint8_t {
   kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kQ8_K,
   kIQ2_XXS, kIQ2_XS, kIQ3_XXS, kIQ1_S, kIQ4_NL, kIQ3_S, kIQ2_S, kIQ4_XS, kIQ1_M,
   kTQ1_0, kTQ2_0, kMXFP4,
+  kMXFP4Split,  // codes as GPT-OSS stores them, E8M0 scales in a tensor of their own; no file says so: weights/ makes the view
 };
 
 struct DTypeInfo {
@@ -32,7 +33,8 @@ inline bool IsBlockType(DType dtype) { return InfoOf(dtype).block_elements > 1; 
 std::optional<DType> DTypeFromSafetensors(std::string_view name);
 // ggml's type number in a GGUF tensor record.
 std::optional<DType> DTypeFromGgml(uint32_t type);
-// True for the types whose values the kernels can read: F32 F16 BF16 F8_E4M3 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K.
+// True for the types whose values the kernels can read: F32 F16 BF16 F8_E4M3 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K MXFP4
+// (both forms).
 bool CanDequantize(DType dtype);
 
 }  // namespace sixfold

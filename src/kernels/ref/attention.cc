@@ -81,7 +81,16 @@ void Finish(const AttentionPiece& piece, int64_t lane, const float* node) {
   const int group = piece.group;
   const int64_t row = piece.sequence->first_row + lane / group;
   float* out = piece.args->out + (row * piece.args->heads + piece.first_head + lane % group) * v_dim;
-  for (int d = 0; d < v_dim; ++d) out[d] = node[d] / node[v_dim + 1];
+  const float m = node[v_dim], l = node[v_dim + 1];
+  if (piece.args->sinks == nullptr) {
+    for (int d = 0; d < v_dim; ++d) out[d] = node[d] / l;
+    return;
+  }
+  const float sink = SinkOf(piece, lane);
+  const float max = m > sink ? m : sink;
+  const float a = ExpF(m - max);
+  const float total = std::fma(l, a, ExpF(sink - max));
+  for (int d = 0; d < v_dim; ++d) out[d] = node[d] * a / total;
 }
 
 }  // namespace

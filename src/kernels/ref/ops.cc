@@ -44,6 +44,14 @@ void SiluMul(const float* gate, const float* up, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = SiluF(gate[i]) * up[i];
 }
 
+void ClampedSwiGlu(const float* gate, const float* up, int64_t n, float alpha, float limit, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = gate[i] > limit ? limit : gate[i];
+    const float u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+    out[i] = (u + 1.0f) * (g / (1.0f + ExpF(-(g * alpha))));
+  }
+}
+
 void Add(float* x, const float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] += y[i];
 }
@@ -100,6 +108,7 @@ const OpsTable& ScalarOps() {
       .scale_by_weight = ScaleByWeight,
       .rotate = Rotate,
       .silu_mul = SiluMul,
+      .clamped_swiglu = ClampedSwiGlu,
       .add = Add,
       .add_scaled = AddScaled,
       .clamp = Clamp,

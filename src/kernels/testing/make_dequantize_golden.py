@@ -7,7 +7,7 @@ import gguf
 import numpy as np
 
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2],
-          "Q5_K": [0, 2], "Q6_K": [208]}
+          "Q5_K": [0, 2], "Q6_K": [208], "MXFP4": []}
 
 
 def lines(numbers, form, width):
@@ -28,6 +28,8 @@ def main():
             block = rng.integers(0, 256, size, dtype=np.uint8)
             for offset, value in zip(offsets, scale):
                 block[offset:offset + 2] = np.frombuffer(np.float16(value).tobytes(), dtype=np.uint8)
+            if name == "MXFP4":
+                block[0] = 120 if scale[0] > 0 else 3
             values = gguf.quants.dequantize(block.reshape(1, -1), kind).astype(np.float32).reshape(-1)
             print("      {DType::k%s,\n       {" % name)
             print("\n".join(lines(block.tolist(), "%d,", 24)) + "},\n       {")

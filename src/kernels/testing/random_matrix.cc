@@ -30,6 +30,12 @@ ScaleOffsets OffsetsOf(DType dtype) {
   }
 }
 
+// 2^-9 to 2^-2; seldom nothing (a denormal).
+std::byte RandomPowerOfTwo(Random& random) {
+  const uint64_t bits = random.Bits() >> 11;
+  return static_cast<std::byte>(bits % 32 == 0 ? 0 : 118 + bits % 8);
+}
+
 uint16_t RandomHalfScale(Random& random) {
   const uint64_t bits = random.Bits();
   const auto sign = static_cast<uint16_t>(bits >> 32 & 0x8000);
@@ -93,6 +99,7 @@ RandomMatrix::RandomMatrix(DType dtype, int64_t rows, int64_t cols, uint64_t see
         const uint16_t scale = RandomHalfScale(random);
         std::memcpy(bytes.data() + block + offset, &scale, 2);
       }
+      if (dtype == DType::kMXFP4) bytes[block] = RandomPowerOfTwo(random);
     }
   } else {
     for (size_t i = 0; i < bytes.size(); i += static_cast<size_t>(info.block_bytes)) {
@@ -104,6 +111,12 @@ RandomMatrix::RandomMatrix(DType dtype, int64_t rows, int64_t cols, uint64_t see
           .rows = rows,
           .cols = cols,
           .row_stride_bytes = row_bytes};
+  if (dtype == DType::kMXFP4Split) {
+    view.scales = {.dtype = DType::kU8, .cols = cols / 32};
+    scale_bytes.resize(static_cast<size_t>(rows * view.scales.cols));
+    for (std::byte& scale : scale_bytes) scale = RandomPowerOfTwo(random);
+    view.scales.data = scale_bytes.data();
+  }
   if (dtype == DType::kF8E4M3) {
     constexpr int64_t kB = BlockScales::kBlock;
     view.scales.cols = (cols + kB - 1) / kB;

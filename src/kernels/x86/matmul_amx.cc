@@ -105,18 +105,25 @@ struct FourBitTable {
 template <int kOffset>
 constexpr FourBitTable<kOffset> kFourBitTable;
 
+constexpr FourBitTable<0> E2M1Table() {
+  constexpr float kValues[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  FourBitTable<0> table;
+  for (int i = 0; i < 32; ++i) table.words[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(kValues[i % 16]) >> 16);
+  return table;
+}
+constexpr FourBitTable<0> kE2M1Table = E2M1Table();
+
 // Pair I of a quad as bf16 pairs.
 template <PackedFormat F, int I>
 SF_INLINE __m512i PairsAsBF16(const Unpack<F>& weights) {
-  constexpr bool kFourBits =
-      F == PackedFormat::kQ4_0 || F == PackedFormat::kQ4_1 || F == PackedFormat::kQ4_K;
+  constexpr bool kFourBits = F == PackedFormat::kQ4_0 || F == PackedFormat::kQ4_1 ||
+                             F == PackedFormat::kQ4_K || F == PackedFormat::kMXFP4;
   if constexpr (F == PackedFormat::kF8) {
     return weights.template Pairs<I>();
   } else if constexpr (kFourBits) {
     // One shift and one look-up give both halves.
-    return _mm512_permutexvar_epi16(
-        _mm512_srli_epi16(Dwords(weights.row), I * 4),
-        _mm512_load_si512(kFourBitTable<LayoutOf(F).code_offset>.words));
+    const uint16_t* table = F == PackedFormat::kMXFP4 ? kE2M1Table.words : kFourBitTable<LayoutOf(F).code_offset>.words;
+    return _mm512_permutexvar_epi16(_mm512_srli_epi16(Dwords(weights.row), I * 4), _mm512_load_si512(table));
   } else {
     // Codes are exact in bf16, so the upper halves of their fp32 forms are all there is.
     V e, o;
@@ -345,6 +352,7 @@ void MatMulPanelsAmx(const PanelRange& range) {
     case PackedFormat::kQ4_K: return Grouped<PackedFormat::kQ4_K>(range);
     case PackedFormat::kQ5_K: return Grouped<PackedFormat::kQ5_K>(range);
     case PackedFormat::kQ6_K: return Grouped<PackedFormat::kQ6_K>(range);
+    case PackedFormat::kMXFP4: return Grouped<PackedFormat::kMXFP4>(range);
     case PackedFormat::kF32:
     case PackedFormat::kF16: return MatMulPanelsAvx512(range);
   }

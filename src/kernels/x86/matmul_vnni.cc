@@ -1,6 +1,7 @@
 // Products of int8 activations with integer codes: VPDPBUSD adds four products of unsigned weights
 // and signed activations a lane. Codes are taken as stored, unsigned; an offset is paid back with
-// the sum of the activations. All sums are below 2^24, so turning them into fp32 is exact.
+// the sum of the activations. E2M1 codes are taken as twice their value. All sums are below 2^24, so turning them into fp32 is
+// exact.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"  // gcc 12 warns inside its own intrinsics
 #endif
@@ -49,6 +50,12 @@ SF_INLINE QuadBytes AddTopBits(const QuadBytes& q, __m512i bits) {
           Merge(q.second, MoveBit<kWidth, 4>(bits), low, MoveBit<3 * kWidth, 12>(bits), high)};
 }
 
+// Twice the value of E2M1 codes, and 12 more.
+SF_INLINE __m512i DoubledE2M1(__m512i codes) {
+  const __m128i table = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes);
+}
+
 template <PackedFormat F>
 SF_INLINE QuadBytes ReadQuad(const uint8_t* p, int d) {
   if constexpr (F == PackedFormat::kQ8_0) {
@@ -63,6 +70,9 @@ SF_INLINE QuadBytes ReadQuad(const uint8_t* p, int d) {
                        F == PackedFormat::kQ5_K) {
     return AddTopBits<1>(Nibbles(p, d),
                          _mm512_srl_epi32(Dwords(p + 256), _mm_cvtsi32_si128(4 * d)));
+  } else if constexpr (F == PackedFormat::kMXFP4) {
+    const QuadBytes codes = Nibbles(p, d);
+    return {DoubledE2M1(codes.first), DoubledE2M1(codes.second)};
   } else {
     return Nibbles(p, d);
   }
@@ -107,6 +117,7 @@ SF_INLINE void AddBlock(const Activations& a, const BlockAt& at, const int8_t* c
                         int64_t group0, V (&c)[R]) {
   constexpr PackedLayout kLayout = LayoutOf(F);
   constexpr int kOffset = F == PackedFormat::kQ8_0 ? 128
+                          : F == PackedFormat::kMXFP4 ? 12
                           : kLayout.group == 16    ? 0
                                                    : kLayout.code_offset;
   constexpr int kGroups = kBlock / kLayout.group;
@@ -121,6 +132,7 @@ SF_INLINE void AddBlock(const Activations& a, const BlockAt& at, const int8_t* c
       V p = _mm512_cvtepi32_ps(sum[r]);
       if constexpr (kOffset != 0)
         p = Fma(Broadcast(a.sums32.data() + group), _mm512_set1_ps(-kOffset), p);
+      if constexpr (F == PackedFormat::kMXFP4) p = Mul(p, _mm512_set1_ps(0.5f));
       c[r] = Fma(p, Mul(scale, Broadcast(a.scales.data() + group)), c[r]);
     }
   }
@@ -201,6 +213,7 @@ void MatMulPanelsVnni(const PanelRange& range) {
     case PackedFormat::kQ4_K: return Panels<PackedFormat::kQ4_K>(range);
     case PackedFormat::kQ5_K: return Panels<PackedFormat::kQ5_K>(range);
     case PackedFormat::kQ6_K: return Panels<PackedFormat::kQ6_K>(range);
+    case PackedFormat::kMXFP4: return Panels<PackedFormat::kMXFP4>(range);
     case PackedFormat::kF32:
     case PackedFormat::kF16:
     case PackedFormat::kBF16:

@@ -32,6 +32,7 @@ const OpsTable& Avx2Ops() {
       .scale_by_weight = ScaleByWeight,
       .rotate = Rotate,
       .silu_mul = SiluMul,
+      .clamped_swiglu = ClampedSwiGlu,
       .add = Add,
       .add_scaled = AddScaled,
       .clamp = Clamp,

@@ -36,6 +36,7 @@ const OpsTable& Avx512Ops() {
       .scale_by_weight = ScaleByWeight,
       .rotate = Rotate,
       .silu_mul = SiluMul,
+      .clamped_swiglu = ClampedSwiGlu,
       .add = Add,
       .add_scaled = AddScaled,
       .clamp = Clamp,
