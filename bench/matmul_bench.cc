@@ -121,7 +121,8 @@ void RunCase(const Case& c, const Options& options, ThreadPool& pool, double bud
 std::vector<Case> Cases(const Options& options) {
   constexpr DType kFormats[] = {DType::kBF16,   DType::kQ4_1, DType::kF32,  DType::kF16,
                                 DType::kF8E4M3, DType::kQ8_0, DType::kQ4_0, DType::kQ5_0,
-                                DType::kQ5_1,   DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+                                DType::kQ5_1,   DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+                                DType::kMXFP4};
   constexpr std::pair<int64_t, int64_t> kShapes[] = {
       {576, 576}, {1536, 576}, {49152, 576}, {4096, 4096}};
   constexpr int64_t kRows[] = {1, 4, 16, 64, 256};

@@ -104,6 +104,7 @@ Status AttentionBlock(ForwardContext& c, int layer, KvStorage& kv) {
                    .scale = 1.0f / std::sqrt(static_cast<float>(c.config.head_dim)),
                    .chunk = c.attention_chunk,
                    .window = c.config.layers[layer].window,
+                   .sinks = w.sinks.empty() ? nullptr : w.sinks.data(),
                    .sequences = s.sequences});
   RunNodes(c, s.attention, c.layout.output_cut(), w.o);
   return AddSum(c, c.layout.output_cut(), w.o_bias);

@@ -135,14 +135,32 @@ Result<std::vector<TokenId>> TokenIds(Fields& fields, const std::string& key) {
   return out;
 }
 
+// What the reference's classes take where a config says nothing.
+void SetClassDefaults(const Fields& f, ModelConfig* c) {
+  if (c->family == "mixtral" || c->family == "olmoe" || c->family == "gpt_oss") c->norm_eps = 1e-5f;
+  if (c->family == "qwen3") c->head_dim = 128;  // whatever hidden / heads is
+  if (c->family.starts_with("deepseek")) c->head_dim = 64;  // what this family means by it: the rotated part of a head
+  if (c->family != "gpt_oss") return;
+  if (!f.HasKey("head_dim")) c->head_dim = 64;  // null means hidden / heads
+  if (!f.HasKey("num_key_value_heads")) c->kv_heads = 8;
+  c->max_positions = 131072;
+}
+
 Status ReadQuantization(Fields& f, ModelConfig* c) {
   if (!f.HasPrefix("quantization_config.")) {
     f.MarkUsed("quantization_config");
     return OkStatus();
   }
   SF_ASSIGN_OR_RETURN(const auto method, f.String("quantization_config.quant_method"));
+  if (method.value_or("") == "mxfp4" && c->family == "gpt_oss") {
+    f.MarkUsed("quantization_config.modules_to_not_convert");  // the files say which tensors are blocks
+    f.MarkUsed("quantization_config.dequantize");
+    c->mxfp4_experts = true;
+    return OkStatus();
+  }
   if (method.value_or("") != "fp8") {
-    return f.Wrong("quantization_config.quant_method", "\"fp8\" (other quantisations of safetensors are not implemented)");
+    return f.Wrong("quantization_config.quant_method",
+                   "\"fp8\", or \"mxfp4\" in a gpt_oss model (other quantisations of safetensors are not implemented)");
   }
   SF_ASSIGN_OR_RETURN(const auto block, f.Ints("quantization_config.weight_block_size", 8));
   if (!block || *block != std::vector<int64_t>{128, 128}) return f.Wrong("quantization_config.weight_block_size", "[128, 128]");
@@ -230,9 +248,7 @@ Result<ModelConfig> ConfigFromHfText(std::string_view text, const std::string& n
   c.source_hash = HashOf(root);
   c.architecture = architectures->front();
   c.family = family->name;
-  if (c.family == "mixtral" || c.family == "olmoe") c.norm_eps = 1e-5f;
-  if (c.family == "qwen3") c.head_dim = 128;  // the class default of this family, whatever hidden / heads is
-  if (c.family.starts_with("deepseek")) c.head_dim = 64;  // what this family means by it: the rotated part of a head
+  SetClassDefaults(fields, &c);
   SF_RETURN_IF_ERROR(ReadHfCommon(fields, &c));
   SF_RETURN_IF_ERROR(family->read_hf(fields, &c));
   SF_RETURN_IF_ERROR(ReadQuantization(fields, &c));

@@ -38,6 +38,10 @@ struct MoeConfig : GateConfig {
   int64_t intermediate = 0;         // width of one expert
   int64_t shared_intermediate = 0;  // width of all shared experts together, which every token meets; 0: none
   bool choice_bias = false;         // the gate has a bias for the choice alone (e_score_correction_bias)
+  bool router_bias = false;         // of the logits themselves
+  bool bias = false;                // of the experts' matrices
+  // Of the experts' activation: 0: silu(gate) * up; else (clamp(up) + 1) * g * sigmoid(alpha * g), g = min(gate, limit).
+  float swiglu_limit = 0.0f, swiglu_alpha = 0.0f;
 };
 
 // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): K and V of all heads are one latent vector a token, beside
@@ -61,7 +65,7 @@ struct LayerConfig {
 
 struct ModelConfig {
   std::string architecture;       // "LlamaForCausalLM" or GGUF's "llama", as the file spells it
-  std::string family;             // our name: llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe, deepseek_v2 …
+  std::string family;             // our name: llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe, deepseek_v2, gpt_oss …
   int64_t hidden = 0;
   int64_t intermediate = 0;       // dense FFN
   int64_t vocab = 0;
@@ -75,12 +79,14 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
+  bool attention_sinks = false;   // one logit a query head that takes part in its softmax
   QkNorm qk_norm = QkNorm::kNone;
   float clip_qkv = 0.0f;          // 0: none
   RopeConfig rope;
   MoeConfig moe;
   std::vector<LayerConfig> layers;
   bool fp8_blocks = false;                   // linear weights may be F8_E4M3 with 128x128 scales
+  bool mxfp4_experts = false;                // experts may be MXFP4 blocks and scales
   DType file_dtype = DType::kBF16;           // of the bulk of the weights, decides --dtype auto
   bool permuted_qk = false;                  // GGUF llama: rows of q and k hold rotation pairs side by side
   uint64_t source_hash = 0;                  // of config.json, whatever its layout; a GGUF file's metadata are the store's

@@ -48,6 +48,14 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"LlamaForCausalLM", R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
                 "partial rotation is not implemented"},
         Refusal{"LlamaForCausalLM", R"("quantization_config": {"quant_method": "awq"})", "must be \"fp8\""},
+        Refusal{"LlamaForCausalLM", R"("quantization_config": {"quant_method": "mxfp4"})", "in a gpt_oss model"},
+        Refusal{"GptOssForCausalLM", R"("num_local_experts": 4, "num_experts_per_tok": 2, "quantization_config": {"quant_method": "awq"})",
+                "must be \"fp8\", or \"mxfp4\""},
+        Refusal{"GptOssForCausalLM", R"("num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": null)",
+                "since layer 0 slides"},
+        Refusal{"GptOssForCausalLM", R"("num_local_experts": 4, "num_experts_per_tok": 2, "hidden_act": "gelu")",
+                "'hidden_act' must be \"silu\""},
+        Refusal{"LlamaForCausalLM", R"("swiglu_limit": 7.0)", "'swiglu_limit' must be absent or null"},
         Refusal{"LlamaForCausalLM", R"("head_dim": 15)", "head_dim 15 is odd"},
         Refusal{"LlamaForCausalLM", R"("rms_norm_eps": "small")", "'rms_norm_eps' must be a number"},
         Refusal{"LlamaForCausalLM", R"("num_experts": 4)", "'num_experts' must be 0"},
@@ -93,6 +101,29 @@ TEST(Config, BothSpellingsOfRopeAgree) {
   EXPECT_EQ(old_one->rope.theta, new_one->rope.theta);
   EXPECT_EQ(old_one->rope.factor, new_one->rope.factor);
   EXPECT_EQ(new_one->rope.beta_fast, 32.0);
+}
+
+// As published, with the fields that only other runtimes read.
+TEST(Config, GptOssTakesItsClassDefaultsAndItsLayersSlideByTurns) {
+  const auto c = Parse(R"({"architectures": ["GptOssForCausalLM"], "hidden_size": 2880, "intermediate_size": 2880, "vocab_size": 201088,
+    "num_hidden_layers": 4, "num_attention_heads": 64, "num_local_experts": 32, "num_experts_per_tok": 4, "experts_per_token": 4,
+    "initial_context_length": 4096, "swiglu_limit": 7.0, "hidden_act": "silu", "rope_theta": 150000,
+    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}})");
+  ASSERT_TRUE(c.ok()) << c.status().ToString();
+  EXPECT_TRUE(c->unknown_fields.empty());
+  EXPECT_EQ(c->head_dim, 64);
+  EXPECT_EQ(c->kv_heads, 8);
+  EXPECT_EQ(c->max_positions, 131072);
+  EXPECT_EQ(c->norm_eps, 1e-5f);
+  EXPECT_EQ(c->rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(c->rope.factor, 32.0);
+  EXPECT_FALSE(c->rope.truncate);
+  EXPECT_TRUE(c->qkv_bias && c->o_bias && c->attention_sinks && c->mxfp4_experts);
+  EXPECT_EQ(c->moe.score, GateScore::kChosenSoftmax);
+  EXPECT_EQ(c->moe.swiglu_alpha, 1.702f);
+  EXPECT_EQ(c->layers[0].window, 128);
+  EXPECT_EQ(c->layers[1].window, 0);
+  EXPECT_EQ(c->layers[2].window, 128);
 }
 
 TEST(Config, EndOfSequenceMayBeOneOrSeveral) {

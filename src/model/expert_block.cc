@@ -20,6 +20,7 @@ void Route(ForwardContext& c, const LayerWeights& w, size_t sparse_index, Share 
                    {}, &s.a);
   const MatMulTask product = Product(s.a, w.router, &s.router_logits);
   c.matmul.Run({&product, 1});
+  AddBias(c, &s.router_logits, rows.size(), w.router_bias);
   s.slot_experts.resize(rows.size() * moe.top_k);
   s.slot_weights.resize(rows.size() * moe.top_k);
   for (int64_t r = 0; r < rows.size(); ++r) {
@@ -124,6 +125,9 @@ Status SumInPlace(ForwardContext& c, const LayerWeights& w, size_t sparse_index)
   GroupByExpert(c);
   RunExperts(c, w, {.x = c.s.normed.data(), .rows = c.s.expert_rows, .begin = c.s.expert_begin});
   SF_RETURN_IF_ERROR(SumExperts(c));
+  const int64_t top_k = c.config.moe.top_k;
+  const auto experts = std::span(c.s.slot_experts).subspan(c.own_rows.begin * top_k, c.own_rows.size() * top_k);
+  AddExpertDownBias(c, w, experts, c.s.expert_place, c.s.expert_out.data());
   CombineExperts(c);
   return OkStatus();
 }
@@ -174,6 +178,11 @@ Status SendToExperts(ForwardContext& c, const LayerWeights& w, int layer, size_t
   GroupWork(c, w);
   RunExperts(c, w, {.x = exchange.rows().data(), .rows = exchange.work_rows(), .begin = s.expert_begin});
   SF_RETURN_IF_ERROR(SumWork(c));
+  if (c.config.moe.bias) {
+    s.work_experts.clear();
+    for (const ExpertSlot& slot : exchange.own_work()) s.work_experts.push_back(slot.expert);
+    AddExpertDownBias(c, w, s.work_experts, {}, s.expert_out.data());
+  }
   SF_RETURN_IF_ERROR(exchange.Combine(std::span(s.expert_out).first(exchange.own_work().size() * hidden)));
   const bool gather = c.comm.tp != nullptr && !c.layout.sequence_parallel();
   const int64_t first = gather ? rows.begin : 0;

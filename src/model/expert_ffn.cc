@@ -6,6 +6,34 @@
 
 namespace sixfold {
 
+namespace {
+
+void AddGateUpBias(ForwardContext& c, const LayerWeights& w, const ExpertWork& work) {
+  ForwardScratch& s = c.s;
+  if (!c.config.moe.bias) return;
+  const int64_t width = c.own.expert_intermediate.size();
+  for (size_t e = 0; e < w.experts.size(); ++e) {
+    const int64_t begin = work.begin[e], rows = work.begin[e + 1] - begin;
+    if (rows == 0) continue;
+    c.ops.AddBias(&s.expert_gate[begin * width], width, rows, width, w.experts[e].gate_bias.data());
+    c.ops.AddBias(&s.expert_up[begin * width], width, rows, width, w.experts[e].up_bias.data());
+  }
+}
+
+// expert_gate = act(expert_gate, expert_up).
+void Activate(ForwardContext& c, int64_t count) {
+  ForwardScratch& s = c.s;
+  const MoeConfig& moe = c.config.moe;
+  if (moe.swiglu_limit > 0) {
+    c.ops.ClampedSwiGluMul(s.expert_gate.data(), s.expert_up.data(), count, {.alpha = moe.swiglu_alpha, .limit = moe.swiglu_limit},
+                           s.expert_gate.data());
+  } else {
+    c.ops.SiluMul(s.expert_gate.data(), s.expert_up.data(), count, s.expert_gate.data());
+  }
+}
+
+}  // namespace
+
 void RunExperts(ForwardContext& c, const LayerWeights& w, const ExpertWork& work) {
   ForwardScratch& s = c.s;
   const KCut& cut = c.layout.expert_down_cut();
@@ -34,7 +62,8 @@ void RunExperts(ForwardContext& c, const LayerWeights& w, const ExpertWork& work
     s.tasks.push_back({&s.expert_in[i], &w.experts[e].up, &s.expert_up[begin * width.size()], width.size()});
   }
   c.matmul.Run(s.tasks);
-  c.ops.SiluMul(s.expert_gate.data(), s.expert_up.data(), slots * width.size(), s.expert_gate.data());
+  AddGateUpBias(c, w, work);
+  Activate(c, slots * width.size());
   s.tasks.clear();
   for (int i = 0; i < experts && count(s.expert_order[i]) > 0; ++i) {
     const int32_t e = s.expert_order[i];
@@ -48,6 +77,20 @@ void RunExperts(ForwardContext& c, const LayerWeights& w, const ExpertWork& work
     }
   }
   c.matmul.Run(s.tasks);
+}
+
+void AddExpertDownBias(ForwardContext& c, const LayerWeights& w, std::span<const int32_t> experts,
+                       std::span<const int32_t> places, float* slots) {
+  if (!c.config.moe.bias) return;
+  const int64_t hidden = c.config.hidden;
+  c.pool.ParallelFor(static_cast<int64_t>(experts.size()), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* slot = slots + (places.empty() ? i : places[i]) * hidden;
+      const auto id = std::lower_bound(w.expert_ids.begin(), w.expert_ids.end(), experts[i]);
+      const std::vector<float>& bias = w.experts[id - w.expert_ids.begin()].down_bias;
+      for (int64_t j = 0; j < hidden; ++j) slot[j] += bias[j];
+    }
+  });
 }
 
 }  // namespace sixfold

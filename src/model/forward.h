@@ -46,7 +46,7 @@ struct ForwardScratch {
   std::vector<float> router_logits, slot_weights, expert_gate, expert_up;
   std::vector<float> expert_parts;              // [nodes, slots, hidden], grouped by expert
   std::vector<float> expert_out;                // [slots of own rows, hidden]
-  std::vector<int32_t> slot_experts, expert_rows, expert_slots, expert_begin, expert_place;
+  std::vector<int32_t> slot_experts, expert_rows, expert_slots, expert_begin, expert_place, work_experts;
   // By descending rows, so that the i-th never meets more than 1 / i of the slots: all steps together take little more
   // memory than one.
   std::vector<int32_t> expert_order;

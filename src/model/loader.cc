@@ -15,6 +15,7 @@
 #include "kernels/math.h"
 #include "mesh/reduction.h"
 #include "model/arch/family.h"
+#include "model/expert_tensors.h"
 #include "model/shape.h"
 #include "weights/tensor_reader.h"
 
@@ -22,21 +23,14 @@ namespace sixfold {
 
 namespace {
 
-std::string Fill(std::string pattern, int layer, int expert = 0) {
-  for (const auto& [mark, value] : {std::pair<std::string_view, int>{"{l}", layer}, {"{e}", expert}}) {
-    const size_t at = pattern.find(mark);
-    if (at != std::string::npos) pattern.replace(at, mark.size(), std::to_string(value));
-  }
-  return pattern;
-}
+std::string Fill(const std::string& pattern, int layer) { return FillName(pattern, layer); }
 
 // Calls `visit` for every tensor that a model of this config has, and stops at the first failure: a config that claims
 // millions of experts costs nothing beyond the first one that the files lack.
 class Inventory {
  public:
-  using Visit = std::function<Status(const std::string& name, const std::vector<int64_t>& shape)>;
-  Inventory(const ModelConfig& config, const TensorNames& names, Visit visit)
-      : c_(config), n_(names), visit_(std::move(visit)) {}
+  Inventory(const WeightStore& store, const ModelConfig& config, const TensorNames& names, TensorVisit visit)
+      : c_(config), n_(names), experts_(store, config, names), visit_(std::move(visit)) {}
 
   Status Run() {
     SF_RETURN_IF_ERROR(Weight(n_.embedding, {c_.vocab, c_.hidden}));
@@ -50,11 +44,13 @@ class Inventory {
   }
 
  private:
-  Status Weight(const std::string& base, const std::vector<int64_t>& shape) { return visit_(base + n_.weight, shape); }
+  Status Weight(const std::string& base, const std::vector<int64_t>& shape) {
+    return visit_(base + n_.weight, shape, {});
+  }
 
   Status Linear(const std::string& base, int64_t rows, int64_t cols, bool bias) {
     SF_RETURN_IF_ERROR(Weight(base, {rows, cols}));
-    return bias ? visit_(base + n_.bias, {rows}) : OkStatus();
+    return bias ? visit_(base + n_.bias, {rows}, {}) : OkStatus();
   }
 
   Status Attention(int l) {
@@ -67,6 +63,7 @@ class Inventory {
     SF_RETURN_IF_ERROR(Linear(Fill(n_.k, l), kv, c_.hidden, c_.qkv_bias));
     SF_RETURN_IF_ERROR(Linear(Fill(n_.v, l), kv, c_.hidden, c_.qkv_bias));
     SF_RETURN_IF_ERROR(Linear(Fill(n_.o, l), c_.hidden, q, c_.o_bias));
+    if (c_.attention_sinks) SF_RETURN_IF_ERROR(visit_(Fill(n_.sinks, l), {c_.heads}, {}));
     if (c_.qk_norm == QkNorm::kNone) return OkStatus();
     const bool whole = c_.qk_norm == QkNorm::kWholeVector;
     SF_RETURN_IF_ERROR(Weight(Fill(n_.q_norm, l), {whole ? q : c_.head_dim}));
@@ -101,41 +98,29 @@ class Inventory {
   }
 
   Status Experts(int l) {
-    const int64_t width = c_.moe.intermediate;
-    SF_RETURN_IF_ERROR(Weight(Fill(n_.router, l), {c_.moe.experts, c_.hidden}));
-    if (c_.moe.choice_bias) SF_RETURN_IF_ERROR(visit_(Fill(n_.choice_bias, l), {c_.moe.experts}));
+    SF_RETURN_IF_ERROR(Linear(Fill(n_.router, l), c_.moe.experts, c_.hidden, c_.moe.router_bias));
+    if (c_.moe.choice_bias) SF_RETURN_IF_ERROR(visit_(Fill(n_.choice_bias, l), {c_.moe.experts}, {}));
     if (c_.moe.shared_intermediate > 0) {
       SF_RETURN_IF_ERROR(Weight(Fill(n_.shared_gate, l), {c_.moe.shared_intermediate, c_.hidden}));
       SF_RETURN_IF_ERROR(Weight(Fill(n_.shared_up, l), {c_.moe.shared_intermediate, c_.hidden}));
       SF_RETURN_IF_ERROR(Weight(Fill(n_.shared_down, l), {c_.hidden, c_.moe.shared_intermediate}));
     }
-    if (n_.stacked_experts) {
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.expert_gate, l), {c_.moe.experts, width, c_.hidden}));
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.expert_up, l), {c_.moe.experts, width, c_.hidden}));
-      return Weight(Fill(n_.expert_down, l), {c_.moe.experts, c_.hidden, width});
-    }
-    for (int e = 0; e < c_.moe.experts; ++e) {
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.expert_gate, l, e), {width, c_.hidden}));
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.expert_up, l, e), {width, c_.hidden}));
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.expert_down, l, e), {c_.hidden, width}));
-    }
-    return OkStatus();
+    return experts_.Visit(l, visit_);
   }
 
   const ModelConfig& c_;
   const TensorNames& n_;
-  Visit visit_;
+  const ExpertTensors experts_;
+  TensorVisit visit_;
 };
 
 TensorNames NamesFor(const WeightStore& store, const ModelConfig& config) {
-  if (store.format() == WeightStore::Format::kGguf) {
-    TensorNames names = GgufNames();
-    names.split_kv_b = store.Find(Fill(names.k_b, 0) + names.weight) != nullptr;
-    return names;
-  }
   const Family* family = FamilyByName(config.family);
   SF_CHECK(family != nullptr);
-  return family->hf_names;
+  if (store.format() != WeightStore::Format::kGguf) return family->hf_names;
+  TensorNames names = family->gguf_names;
+  names.split_kv_b = store.Find(Fill(names.k_b, 0) + names.weight) != nullptr;
+  return names;
 }
 
 // "model.layers.61.…" in a model of 61 layers.
@@ -158,7 +143,7 @@ bool Ignorable(const WeightStore& store, const ModelConfig& config, const Tensor
 }
 
 Status CheckTensor(const WeightStore& store, const ModelConfig& config, const std::string& name,
-                   const std::vector<int64_t>& shape) {
+                   const std::vector<int64_t>& shape, std::optional<DType> type) {
   const TensorInfo* t = store.Find(name);
   if (t == nullptr) {
     return InvalidFile(fmt::format("{}: tensor '{}' {} is missing; a {} model of this config needs it", store.path(), name,
@@ -168,9 +153,13 @@ Status CheckTensor(const WeightStore& store, const ModelConfig& config, const st
     return InvalidFile(fmt::format("{}: {}: expected shape {} from the config, got {}", store.FileName(*t),
                                    DescribeTensor(*t), ShapeText(shape), ShapeText(t->shape)));
   }
-  if (!CanDequantize(t->dtype)) {
+  if (type && t->dtype != *type) {
+    return InvalidFile(fmt::format("{}: {}: expected type {}, got {}", store.FileName(*t), DescribeTensor(*t), NameOf(*type),
+                                   NameOf(t->dtype)));
+  }
+  if (!type && !CanDequantize(t->dtype)) {
     return InvalidFile(fmt::format("{}: {}: expected a type that can be computed with (F32, F16, BF16, F8_E4M3, Q4_0, "
-                                   "Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K), got {}", store.FileName(*t),
+                                   "Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, MXFP4), got {}", store.FileName(*t),
                                    DescribeTensor(*t), NameOf(t->dtype)));
   }
   return OkStatus();
@@ -178,13 +167,13 @@ Status CheckTensor(const WeightStore& store, const ModelConfig& config, const st
 
 Status CheckInventory(const WeightStore& store, const ModelConfig& config, const TensorNames& names) {
   std::set<std::string> wanted;
-  Inventory inventory(config, names, [&](const std::string& name, const std::vector<int64_t>& shape) {
-    SF_RETURN_IF_ERROR(CheckTensor(store, config, name, shape));
+  const auto visit = [&](const std::string& name, const std::vector<int64_t>& shape, std::optional<DType> type) {
+    SF_RETURN_IF_ERROR(CheckTensor(store, config, name, shape, type));
     wanted.insert(name);
     if (store.Find(name)->dtype == DType::kF8E4M3) wanted.insert(name + "_scale_inv");
     return OkStatus();
-  });
-  SF_RETURN_IF_ERROR(inventory.Run());
+  };
+  SF_RETURN_IF_ERROR(Inventory(store, config, names, visit).Run());
   for (const TensorInfo& t : store.tensors()) {
     if (wanted.contains(t.name) || Ignorable(store, config, names, t.name)) continue;
     return InvalidFile(fmt::format("{}: {}: expected no such tensor in a {} model of this config", store.FileName(t),
@@ -198,7 +187,8 @@ class Packer {
  public:
   Packer(const WeightStore& store, const ModelConfig& c, const ModelOptions& options, const Layout& layout, int rank,
          ThreadPool* pool)
-      : store_(store), c_(c), o_(options), n_(NamesFor(store, c)), layout_(layout), own_(layout.Shard(rank)), pool_(pool) {
+      : store_(store), c_(c), o_(options), n_(NamesFor(store, c)), experts_(store, c_, n_), layout_(layout),
+        own_(layout.Shard(rank)), pool_(pool) {
     if (!c.permuted_qk && !(c.latent.used() && c.latent.interleaved)) return;
     for (int32_t h = 0; h < c.heads; ++h) AddPairOrder(h * c.head_dim, c.head_dim, &row_order_);
     if (c.latent.used()) AddPairOrder(0, c.k_dim(), &kv_a_order_);
@@ -288,10 +278,12 @@ class Packer {
     CountRead(view, n);
     if (pool_ == nullptr) return OkStatus();
     // What has been copied is given back on the way: a matrix may be large beside what else the rank holds.
-    options.on_rows = [&](int64_t begin, int64_t end) {
-      store_.DropPages({view.data + begin * view.row_stride_bytes,
-                        static_cast<size_t>((end - begin) * view.row_stride_bytes)});
-    };
+    if (view.col_stride_bytes == 0) {
+      options.on_rows = [&](int64_t begin, int64_t end) {
+        store_.DropPages({view.data + begin * view.row_stride_bytes,
+                          static_cast<size_t>((end - begin) * view.row_stride_bytes)});
+      };
+    }
     SF_ASSIGN_OR_RETURN(*out, PackMatrix(view, options, *pool_));
     SF_CHECK_EQ(static_cast<int64_t>(out->stream.size()), packed);
     return OkStatus();
@@ -338,12 +330,6 @@ class Packer {
 
   void Drop(const TensorInfo& tensor) {
     if (pool_ != nullptr) store_.DropPages(tensor);
-  }
-
-  // Matrix of expert e: a slice of a stacked tensor, or a tensor of its own.
-  Result<MatrixView> ExpertView(const std::string& pattern, int l, int e) {
-    SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(Fill(pattern, l, e) + n_.weight));
-    return n_.stacked_experts ? store_.Slice(*t, e) : store_.Matrix(*t);
   }
 
   // The transpose of a part of a stored matrix, which no packing reads as it lies: it is written out first, as bf16 where
@@ -441,6 +427,9 @@ class Packer {
     SF_RETURN_IF_ERROR(Bias(k, c_.qkv_bias, kv, &w->k_bias, OrderFor(own_.kv_heads)));
     SF_RETURN_IF_ERROR(Bias(v, c_.qkv_bias, kv, &w->v_bias));
     SF_RETURN_IF_ERROR(Bias(o, c_.o_bias, {0, c_.hidden}, &w->o_bias));
+    if (c_.attention_sinks) {
+      SF_ASSIGN_OR_RETURN(w->sinks, VectorShare(Fill(n_.sinks, l), own_.heads));
+    }
     if (c_.qk_norm == QkNorm::kNone) return OkStatus();
     const bool whole = c_.qk_norm == QkNorm::kWholeVector;
     const Share one = {0, c_.head_dim};
@@ -463,6 +452,7 @@ class Packer {
     // The gate decides which weights a token meets: it is computed in fp32 whatever --dtype says.
     SF_RETURN_IF_ERROR(
         PackRows(Fill(n_.router, l) + n_.weight, {0, c_.moe.experts}, {.act = ActDType::kF32}, &w->router));
+    SF_RETURN_IF_ERROR(Bias(Fill(n_.router, l), c_.moe.router_bias, {0, c_.moe.experts}, &w->router_bias));
     if (c_.moe.choice_bias) {
       SF_ASSIGN_OR_RETURN(w->choice_bias, Vector(Fill(n_.choice_bias, l)));
     }
@@ -472,12 +462,13 @@ class Packer {
     for (size_t i = 0; i < w->experts.size(); ++i) {
       const int e = w->expert_ids[i];
       ExpertWeights& expert = w->experts[i];
-      SF_ASSIGN_OR_RETURN(const MatrixView gate, ExpertView(n_.expert_gate, l, e));
-      SF_ASSIGN_OR_RETURN(const MatrixView up, ExpertView(n_.expert_up, l, e));
-      SF_ASSIGN_OR_RETURN(const MatrixView down, ExpertView(n_.expert_down, l, e));
-      SF_RETURN_IF_ERROR(PackRows(gate, own_.expert_intermediate, {}, &expert.gate));
-      SF_RETURN_IF_ERROR(PackRows(up, own_.expert_intermediate, {}, &expert.up));
-      SF_RETURN_IF_ERROR(PackCut(down, layout_.expert_down_cut(), own_.etp, &expert.down));
+      SF_ASSIGN_OR_RETURN(const ExpertViews views, experts_.Views(l, e));
+      SF_RETURN_IF_ERROR(PackRows(views.gate, own_.expert_intermediate, {}, &expert.gate));
+      SF_RETURN_IF_ERROR(PackRows(views.up, own_.expert_intermediate, {}, &expert.up));
+      SF_RETURN_IF_ERROR(PackCut(views.down, layout_.expert_down_cut(), own_.etp, &expert.down));
+      SF_RETURN_IF_ERROR(ExpertBias(l, e, &expert));
+      if (pool_ == nullptr) continue;
+      for (const std::span<const std::byte> bytes : experts_.StridedBytes(l, e)) store_.DropPages(bytes);
     }
     return DropExpertPages(l, w->expert_ids);
   }
@@ -488,12 +479,30 @@ class Packer {
     return PackCut(Fill(n_.shared_down, l) + n_.weight, layout_.shared_down_cut(), &w->shared_down);
   }
 
+  Status ExpertBias(int l, int e, ExpertWeights* w) {
+    if (!c_.moe.bias) return OkStatus();
+    const Share rows = own_.expert_intermediate;
+    ExpertBiases biases;
+    if (pool_ != nullptr) {
+      SF_ASSIGN_OR_RETURN(biases, experts_.Biases(l, e, rows));
+    } else {
+      biases.gate.resize(rows.size());
+      biases.up.resize(rows.size());
+      biases.down.resize(c_.hidden);
+    }
+    for (const auto* part : {&biases.gate, &biases.up, &biases.down}) Count(*part);
+    w->gate_bias = std::move(biases.gate);
+    w->up_bias = std::move(biases.up);
+    w->down_bias = std::move(biases.down);
+    return OkStatus();
+  }
+
   // Experts of their own tensors; of a stacked tensor other ranks may be reading theirs.
   Status DropExpertPages(int l, const std::vector<int>& experts) {
-    if (n_.stacked_experts) return OkStatus();
+    if (n_.stacked_experts || !n_.expert_gate_up.empty()) return OkStatus();
     for (const std::string& pattern : {n_.expert_gate, n_.expert_up, n_.expert_down}) {
       for (const int e : experts) {
-        SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(Fill(pattern, l, e) + n_.weight));
+        SF_ASSIGN_OR_RETURN(const TensorInfo* t, store_.Require(FillName(pattern, l, e) + n_.weight));
         Drop(*t);
       }
     }
@@ -511,6 +520,7 @@ class Packer {
   const ModelConfig& c_;
   const ModelOptions& o_;
   const TensorNames n_;
+  const ExpertTensors experts_;
   const Layout& layout_;
   const RankShard own_;
   ThreadPool* pool_;
@@ -519,8 +529,6 @@ class Packer {
   ShardBytes bytes_;
 };
 
-int BlockOf(DType dtype) { return dtype == DType::kF8E4M3 ? 32 : InfoOf(dtype).block_elements; }
-
 // The coarsest block along K of one weight over the layers that have it; 1 when none has.
 Result<int> CoarsestBlock(const WeightStore& store, const ModelConfig& config, const TensorNames& names,
                           const std::string& pattern, std::optional<bool> sparse) {
@@ -528,7 +536,7 @@ Result<int> CoarsestBlock(const WeightStore& store, const ModelConfig& config, c
   for (int l = 0; l < static_cast<int>(config.layers.size()); ++l) {
     if (sparse && config.layers[l].sparse != *sparse) continue;
     SF_ASSIGN_OR_RETURN(const TensorInfo* t, store.Require(Fill(pattern, l) + names.weight));
-    block = std::max(block, BlockOf(t->dtype));
+    block = std::max(block, ScaleBlock(t->dtype));
   }
   return block;
 }
@@ -543,7 +551,12 @@ Result<ModelShape> ShapeOf(const WeightStore& store, const ModelConfig& c, const
   const TensorNames names = NamesFor(store, c);
   SF_ASSIGN_OR_RETURN(const int output_block, CoarsestBlock(store, c, names, names.o, std::nullopt));
   SF_ASSIGN_OR_RETURN(const int down_block, CoarsestBlock(store, c, names, names.down, false));
-  SF_ASSIGN_OR_RETURN(const int expert_block, CoarsestBlock(store, c, names, names.expert_down, true));
+  int expert_block = 1;
+  for (int l = 0; l < static_cast<int>(c.layers.size()); ++l) {
+    if (!c.layers[l].sparse) continue;
+    SF_ASSIGN_OR_RETURN(const int block, ExpertTensors(store, c, names).DownBlock(l));
+    expert_block = std::max(expert_block, block);
+  }
   const bool shared = c.moe.shared_intermediate > 0;
   int shared_block = 1;
   if (shared) {

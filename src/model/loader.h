@@ -20,6 +20,7 @@ using CutMatrix = std::vector<PackedMatrix>;
 struct ExpertWeights {
   PackedMatrix gate, up;         // [moe intermediate, hidden]
   CutMatrix down;                // [hidden, moe intermediate]
+  std::vector<float> gate_bias, up_bias, down_bias;  // empty without; down's is whole: it meets the complete sum
 };
 
 // One rank's share of a layer: every size here is the share's. Norms and biases as fp32; a missing bias is empty.
@@ -36,8 +37,9 @@ struct LayerWeights {
   CutMatrix o;
   PackedMatrix gate, up;                         // dense layers; without columns when the share is empty
   CutMatrix down;
+  std::vector<float> sinks;                      // [heads], or empty
   PackedMatrix router;                           // sparse layers, fp32 activations
-  std::vector<float> choice_bias;                // [experts], or empty
+  std::vector<float> router_bias, choice_bias;   // [experts], or empty
   PackedMatrix shared_gate, shared_up;           // shared experts as one dense FFN
   CutMatrix shared_down;
   std::vector<int> expert_ids;                   // the rank's experts of this layer, ascending

@@ -195,7 +195,7 @@ class RankPlan {
   int64_t ExpertFfnBytes(int64_t rows, int64_t slots, int experts) const {
     const KCut& cut = layout_.expert_down_cut();
     const int64_t width = own_.expert_intermediate.size();
-    int64_t bytes = 2 * slots * width * kFloat + slots * 24 + c_.moe.experts * 8;
+    int64_t bytes = 2 * slots * width * kFloat + slots * 28 + c_.moe.experts * 8;
     bytes += NodesOf(cut, own_.etp) * slots * c_.hidden * kFloat;  // expert_parts
     // The expert with the i-th most rows has at most slots / i of them.
     for (int e = 0; e < experts; ++e) {

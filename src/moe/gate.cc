@@ -25,7 +25,7 @@ class Choice {
       : config_(config), logits_(logits), bias_(bias) {}
 
   float Of(int32_t e) const {
-    if (config_.score == GateScore::kSoftmax || std::isnan(logits_[e])) return Comparable(logits_[e]);
+    if (config_.score != GateScore::kSigmoid || std::isnan(logits_[e])) return Comparable(logits_[e]);
     return Comparable(Sigmoid(logits_[e]) + (bias_.empty() ? 0.0f : bias_[e]));
   }
 
@@ -89,6 +89,18 @@ void SoftmaxOfChosen(const GateConfig& config, std::span<const float> logits, co
   for (int s = 0; s < config.top_k; ++s) weights[s] = ExpF(Comparable(logits[experts[s]]) - max) / sum;
 }
 
+// weights = softmax of the chosen logits alone; sums run in slot order.
+void SoftmaxAmongChosen(const GateConfig& config, std::span<const float> logits, const int32_t* experts, float* weights) {
+  float max = kLowest;
+  for (int s = 0; s < config.top_k; ++s) max = std::fmax(max, logits[experts[s]]);
+  float sum = 0.0f;
+  for (int s = 0; s < config.top_k; ++s) {
+    weights[s] = ExpF(Comparable(logits[experts[s]]) - max);
+    sum += weights[s];
+  }
+  for (int s = 0; s < config.top_k; ++s) weights[s] /= sum;
+}
+
 }  // namespace
 
 void WeighExperts(const GateConfig& config, std::span<const float> logits, const int32_t* experts, float* weights) {
@@ -98,6 +110,8 @@ void WeighExperts(const GateConfig& config, std::span<const float> logits, const
   }
   if (config.score == GateScore::kSoftmax) {
     SoftmaxOfChosen(config, logits, experts, weights);
+  } else if (config.score == GateScore::kChosenSoftmax) {
+    SoftmaxAmongChosen(config, logits, experts, weights);
   } else {
     for (int s = 0; s < config.top_k; ++s) weights[s] = Sigmoid(logits[experts[s]]);
   }

@@ -8,8 +8,9 @@ namespace sixfold {
 
 inline constexpr int kGateGroupsMax = 1024;
 
-// Softmax: p over all experts. Sigmoid: of each logit alone (DeepSeek-V3).
-enum class GateScore : uint8_t { kSoftmax, kSigmoid };
+// Softmax: p over all experts. Sigmoid: of each logit alone (DeepSeek-V3). ChosenSoftmax: p among the chosen, whatever the
+// others' logits (GPT-OSS).
+enum class GateScore : uint8_t { kSoftmax, kSigmoid, kChosenSoftmax };
 
 // What a group of experts is worth: its best expert (DeepSeek-V2), or its best two together (DeepSeek-V3).
 enum class GroupScore : uint8_t { kBest, kBestTwo };

@@ -36,6 +36,20 @@ TEST(Gate, TakesTheLargestInDescendingOrderWithTheirProbabilities) {
   EXPECT_NEAR(s.weights[1], std::exp(1.0) / sum, 1e-6);
 }
 
+TEST(Gate, SoftmaxOfChosenDoesNotSeeTheOthers) {
+  const GateConfig config{.experts = 4, .top_k = 2, .score = GateScore::kChosenSoftmax};
+  const Slots s = Choose(config, {0.5f, 2.0f, -1.0f, 1.0f});
+  EXPECT_THAT(s.experts, ElementsAre(1, 3));
+  EXPECT_NEAR(s.weights[0], 1 / (1 + std::exp(-1.0)), 1e-6);
+  EXPECT_EQ(s.weights, Choose(config, {0.9f, 2.0f, -90.0f, 1.0f}).weights);
+  // Given slots: in any order, the worst experts too.
+  float weights[2];
+  const int32_t given[] = {2, 0};
+  WeighExperts(config, std::vector<float>{0.5f, 200.0f, -1.0f, 1.0f}, given, weights);
+  EXPECT_NEAR(weights[1], 1 / (1 + std::exp(-1.5)), 1e-6);
+  EXPECT_NEAR(weights[0] + weights[1], 1.0, 1e-6);
+}
+
 TEST(Gate, RenormalisedWeightsSumToOne) {
   const Slots s = Choose({.experts = 4, .top_k = 3, .renormalize = true}, {0.5f, 2.0f, -1.0f, 1.0f});
   EXPECT_NEAR(s.weights[0] + s.weights[1] + s.weights[2], 1.0, 1e-6);

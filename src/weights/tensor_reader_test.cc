@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/dequantize.h"
 #include "weights/safetensors_writer.h"
 #include "weights/testing/gguf_writer.h"
 #include "weights/testing/temp_dir.h"
@@ -88,7 +89,34 @@ TEST_P(GoldenQuant, EqualsTheGgufPackageBitForBitInEveryCut) {
 
 INSTANTIATE_TEST_SUITE_P(Types, GoldenQuant,
                          ::testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0",
-                                           "Q5_1", "Q4_K", "Q5_K", "Q6_K"));
+                                           "Q5_1", "Q4_K", "Q5_K", "Q6_K", "MXFP4"));
+
+// What transformers makes of blocks and scales that lie apart, in cuts of rows and of columns too.
+TEST(SplitMxfp4, EqualsTransformersBitForBit) {
+  const auto store = MustOpen("tests/golden/quant/MXFP4_SPLIT.safetensors");
+  ASSERT_NE(store, nullptr);
+  const std::vector<float> expected = MustRead(*store, *store->Find("expected"));  // [2, 5, 96]
+  ASSERT_EQ(expected.size(), 2u * 5 * 96);
+  for (int64_t e = 0; e < 2; ++e) {
+    const auto view = store->Mxfp4Slice(*store->Find("w_blocks"), *store->Find("w_scales"), e);
+    ASSERT_TRUE(view.ok()) << view.status().ToString();
+    ASSERT_EQ(view->rows, 5);
+    ASSERT_EQ(view->cols, 96);
+    for (int64_t first : {0, 1}) {
+      for (int64_t begin : {0, 32, 64}) {
+        const MatrixView cut = view->EveryRow(first, 2).Cols(begin, 96);
+        std::vector<float> row(static_cast<size_t>(96 - begin));
+        for (int64_t r = 0; r < cut.rows; ++r) {
+          DequantizeRow(cut, r, row.data());
+          for (size_t j = 0; j < row.size(); ++j) {
+            const float want = expected[static_cast<size_t>((e * 5 + first + 2 * r) * 96 + begin) + j];
+            ASSERT_EQ(row[j], want) << e << " " << first + 2 * r << " " << begin + static_cast<int64_t>(j);
+          }
+        }
+      }
+    }
+  }
+}
 
 // E4M3 by its definition: sign, four bits of exponent with bias 7, three of fraction.
 float E4M3(uint8_t code) {

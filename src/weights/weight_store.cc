@@ -276,12 +276,46 @@ Result<MatrixView> WeightStore::Slice(const TensorInfo& tensor, int64_t index) c
   return View(tensor, tensor.shape[0], index);
 }
 
+Result<MatrixView> WeightStore::SliceTransposed(const TensorInfo& tensor, int64_t index) const {
+  if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16) {
+    return InvalidFile(FileName(tensor) + ": " + DescribeTensor(tensor) + " stands the other way round; F32, F16 or BF16 was expected");
+  }
+  SF_ASSIGN_OR_RETURN(MatrixView view, Slice(tensor, index));
+  std::swap(view.rows, view.cols);
+  view.col_stride_bytes = view.row_stride_bytes;
+  view.row_stride_bytes = InfoOf(tensor.dtype).block_bytes;
+  return view;
+}
+
+Result<MatrixView> WeightStore::Mxfp4Slice(const TensorInfo& blocks, const TensorInfo& scales, int64_t index) const {
+  const std::vector<int64_t>& shape = blocks.shape;
+  if (blocks.dtype != DType::kU8 || shape.size() != 4 || shape[3] != 16) {
+    return InvalidFile(FileName(blocks) + ": " + DescribeTensor(blocks) + " was expected as MXFP4 blocks, U8 [count, rows, columns / 32, 16]");
+  }
+  const std::vector<int64_t> wanted(shape.begin(), shape.end() - 1);
+  if (scales.dtype != DType::kU8 || scales.shape != wanted) {
+    return InvalidFile(FileName(scales) + ": " + DescribeTensor(scales) + " was expected as U8 " + ShapeText(wanted) +
+                       ", one scale for each block of " + DescribeTensor(blocks));
+  }
+  if (index < 0 || index >= shape[0]) {
+    return InvalidArgument(FileName(blocks) + ": " + DescribeTensor(blocks) + " has no slice " + std::to_string(index));
+  }
+  MatrixView view;
+  view.dtype = DType::kMXFP4Split;
+  view.rows = shape[1];
+  view.cols = shape[2] * 32;
+  view.row_stride_bytes = shape[2] * 16;
+  view.data = Bytes(blocks).data() + index * view.rows * view.row_stride_bytes;
+  view.scales = {.data = Bytes(scales).data() + index * view.rows * shape[2], .dtype = DType::kU8, .cols = shape[2]};
+  return view;
+}
+
 Result<MatrixView> WeightStore::View(const TensorInfo& tensor, int64_t slices,
                                      int64_t index) const {
   if (!CanDequantize(tensor.dtype)) {
     return InvalidFile(
         FileName(tensor) + ": " + DescribeTensor(tensor) + " is of a type that no kernel " +
-        "reads; F32, F16, BF16, F8_E4M3, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K " +
+        "reads; F32, F16, BF16, F8_E4M3, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K or MXFP4 " +
         "was expected");
   }
   const size_t dims = tensor.shape.size();

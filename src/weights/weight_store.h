@@ -86,6 +86,11 @@ class WeightStore {
   // ceil(cols / 128)].
   Result<MatrixView> Slice(const TensorInfo& tensor, int64_t index) const;
 
+  // Matrix `index` of a [count, cols, rows] tensor of F32, F16 or BF16 as [rows, cols].
+  Result<MatrixView> SliceTransposed(const TensorInfo& tensor, int64_t index) const;
+  // Matrix `index` of MXFP4 blocks U8 [count, rows, cols / 32, 16] and their scales U8 [count, rows, cols / 32].
+  Result<MatrixView> Mxfp4Slice(const TensorInfo& blocks, const TensorInfo& scales, int64_t index) const;
+
   // Null for safetensors.
   const GgufMetadata* gguf() const { return gguf_.get(); }
   // `__metadata__` of the (first) safetensors file; empty for GGUF.

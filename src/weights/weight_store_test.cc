@@ -206,6 +206,35 @@ TEST(WeightStore, MakesViewsOfZeroToThreeDimensions) {
   EXPECT_THAT(s->Slice(*s->Find("m"), 0).status().message(), HasSubstr("3 were expected"));
 }
 
+TEST(WeightStore, TurnsSlicesRoundAndPairsBlocksWithScales) {
+  const TempDir dir;
+  const auto s = StoreOf(dir,
+                         R"({"e":{"dtype":"BF16","shape":[3,2,4],"data_offsets":[0,48]},)"
+                         R"("f8":{"dtype":"F8_E4M3","shape":[1,2,4],"data_offsets":[48,56]},)"
+                         R"("b":{"dtype":"U8","shape":[2,3,2,16],"data_offsets":[56,248]},)"
+                         R"("s":{"dtype":"U8","shape":[2,3,2],"data_offsets":[248,260]},)"
+                         R"("t":{"dtype":"U8","shape":[2,2,3],"data_offsets":[260,272]}})",
+                         272);
+  ASSERT_NE(s, nullptr);
+  const auto tensor = [&](const char* name) -> const TensorInfo& { return *s->Find(name); };
+  const auto turned = s->SliceTransposed(tensor("e"), 1);
+  ASSERT_TRUE(turned.ok());
+  EXPECT_EQ(turned->rows, 4);
+  EXPECT_EQ(turned->cols, 2);
+  EXPECT_EQ(turned->At(3, 1), s->Bytes(tensor("e")).data() + 16 + (1 * 4 + 3) * 2);
+  EXPECT_THAT(s->SliceTransposed(tensor("f8"), 0).status().message(), HasSubstr("F32, F16 or BF16 was expected"));
+  EXPECT_EQ(s->SliceTransposed(tensor("e"), 3).status().code(), StatusCode::kInvalidArgument);
+  const auto mx = s->Mxfp4Slice(tensor("b"), tensor("s"), 1);
+  ASSERT_TRUE(mx.ok());
+  EXPECT_EQ(mx->rows, 3);
+  EXPECT_EQ(mx->cols, 64);
+  EXPECT_EQ(mx->Row(2), s->Bytes(tensor("b")).data() + (3 + 2) * 32);
+  EXPECT_EQ(mx->scales.data, s->Bytes(tensor("s")).data() + 6);
+  EXPECT_EQ(s->Mxfp4Slice(tensor("b"), tensor("s"), 2).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(s->Mxfp4Slice(tensor("b"), tensor("t"), 0).status().message(), HasSubstr("was expected as U8 [2, 3, 2]"));
+  EXPECT_THAT(s->Mxfp4Slice(tensor("e"), tensor("s"), 0).status().message(), HasSubstr("was expected as MXFP4 blocks"));
+}
+
 // An F8 tensor and its scales, as header entries with right offsets.
 std::string F8Header(const std::string& shape, size_t bytes, const std::string& scale_dtype,
                      const std::string& scale_shape, size_t scale_bytes) {

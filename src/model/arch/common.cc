@@ -94,14 +94,14 @@ Status ReadHfCommon(Fields& f, ModelConfig* c) {
   SF_RETURN_IF_ERROR(f.ReadInt32("num_hidden_layers", {}, 1, kMaxLayers, &layers));
   c->layers.resize(layers);
   SF_RETURN_IF_ERROR(f.ReadInt32("num_attention_heads", {}, 1, kMaxHeads, &c->heads));
-  SF_RETURN_IF_ERROR(f.ReadInt32("num_key_value_heads", c->heads, 1, kMaxHeads, &c->kv_heads));
+  SF_RETURN_IF_ERROR(f.ReadInt32("num_key_value_heads", c->kv_heads != 0 ? c->kv_heads : c->heads, 1, kMaxHeads, &c->kv_heads));
   if (!f.Has("head_dim") && c->head_dim == 0 && c->hidden % c->heads != 0) {
     return InvalidFile(fmt::format("{}: hidden_size {} is not a multiple of num_attention_heads {} and head_dim is not "
                                    "given", f.source(), c->hidden, c->heads));
   }
   const int own_default = c->head_dim != 0 ? c->head_dim : std::max<int>(1, static_cast<int>(c->hidden / c->heads));
   SF_RETURN_IF_ERROR(f.ReadInt32("head_dim", own_default, 1, 8192, &c->head_dim));
-  SF_RETURN_IF_ERROR(f.ReadInt("max_position_embeddings", 2048, 1, kMaxContext, &c->max_positions));
+  SF_RETURN_IF_ERROR(f.ReadInt("max_position_embeddings", c->max_positions != 0 ? c->max_positions : 2048, 1, kMaxContext, &c->max_positions));
   double eps = 0;
   SF_RETURN_IF_ERROR(f.ReadNumber("rms_norm_eps", c->norm_eps, 0.0, 1.0, &eps));
   c->norm_eps = static_cast<float>(eps);
@@ -148,23 +148,30 @@ Status ReadQwenWindow(Fields& f, ModelConfig* c) {
   int64_t first = 28;
   SF_RETURN_IF_ERROR(f.ReadInt("max_window_layers", 28, 0, kMaxContext, &first));
   if (!use) window = 0;
-  SF_ASSIGN_OR_RETURN(const auto types, f.Strings("layer_types", kMaxLayers));
-  if (types && types->size() != c->layers.size()) {
-    return f.Wrong("layer_types", fmt::format("one entry for each of {} layers", c->layers.size()));
-  }
+  SF_ASSIGN_OR_RETURN(const auto types, ReadLayerTypes(f, *c));
   for (size_t l = 0; l < c->layers.size(); ++l) {
-    bool slides = static_cast<int64_t>(l) >= first;
-    if (types) {
-      const std::string& type = (*types)[l];
-      if (type != "full_attention" && type != "sliding_attention") {
-        return InvalidFile(fmt::format("{}: layer_types[{}] is \"{}\"; full_attention and sliding_attention are "
-                                       "implemented", f.source(), l, type));
-      }
-      slides = type == "sliding_attention";
-    }
+    const bool slides = types.empty() ? static_cast<int64_t>(l) >= first : types[l];
     c->layers[l].window = slides ? window : 0;
   }
   return OkStatus();
+}
+
+Result<std::vector<bool>> ReadLayerTypes(Fields& f, const ModelConfig& c) {
+  std::vector<bool> slides;
+  SF_ASSIGN_OR_RETURN(const auto types, f.Strings("layer_types", kMaxLayers));
+  if (!types) return slides;
+  if (types->size() != c.layers.size()) {
+    return f.Wrong("layer_types", fmt::format("one entry for each of {} layers", c.layers.size()));
+  }
+  for (size_t l = 0; l < c.layers.size(); ++l) {
+    const std::string& type = (*types)[l];
+    if (type != "full_attention" && type != "sliding_attention") {
+      return InvalidFile(fmt::format("{}: layer_types[{}] is \"{}\"; full_attention and sliding_attention are "
+                                     "implemented", f.source(), l, type));
+    }
+    slides.push_back(type == "sliding_attention");
+  }
+  return slides;
 }
 
 Status ReadHfExperts(Fields& f, std::string_view intermediate_key, ModelConfig* c) {

@@ -1,6 +1,8 @@
 // Pieces of config reading that several families share.
 #pragma once
 
+#include <vector>
+
 #include "model/arch/fields.h"
 #include "model/config.h"
 
@@ -14,6 +16,8 @@ Status ReadHfRope(Fields& fields, double default_theta, ModelConfig* config);
 void SetWindow(ModelConfig* config, int64_t window);
 // sliding_window with use_sliding_window, max_window_layers and layer_types, as Qwen2 and Qwen3 read them.
 Status ReadQwenWindow(Fields& fields, ModelConfig* config);
+// layer_types: which layers slide, or nothing where the field is absent. Other types than full and sliding are errors.
+Result<std::vector<bool>> ReadLayerTypes(Fields& fields, const ModelConfig& config);
 // num_experts_per_tok and the number of experts under any of its names.
 Status ReadHfExperts(Fields& fields, std::string_view intermediate_key, ModelConfig* config);
 // decoder_sparse_step and mlp_only_layers.

@@ -1,8 +1,17 @@
 #include <array>
+#include <utility>
 
 #include "model/arch/family.h"
 
 namespace sixfold {
+
+std::string FillName(std::string pattern, int layer, int expert) {
+  for (const auto& [mark, value] : {std::pair<std::string_view, int>{"{l}", layer}, {"{e}", expert}}) {
+    const size_t at = pattern.find(mark);
+    if (at != std::string::npos) pattern.replace(at, mark.size(), std::to_string(value));
+  }
+  return pattern;
+}
 
 TensorNames HfNames() {
   const std::string layer = "model.layers.{l}.";
@@ -74,7 +83,7 @@ TensorNames GgufNames() {
 std::span<const Family> FamilyTable() {
   static const std::array kFamilies = {LlamaFamily(),   MistralFamily(),  Qwen2Family(), Qwen3Family(),
                                        MixtralFamily(), Qwen3MoeFamily(), OlmoeFamily(), DeepseekV2Family(),
-                                       DeepseekV3Family()};
+                                       DeepseekV3Family(), GptOssFamily()};
   return kFamilies;
 }
 

@@ -21,11 +21,18 @@ struct TensorNames {
   std::string k_b, v_b;  // kv_b as two stacks of matrices, one of each a head, K's transposed
   bool split_kv_b = false;
   std::string ffn_norm, gate, up, down;
+  std::string sinks;                                                     // the whole name
   std::string router, choice_bias, expert_gate, expert_up, expert_down;  // choice_bias: the whole name
   std::string shared_gate, shared_up, shared_down;
+  // GPT-OSS: gate and up of all experts in one tensor, rows by turns; this and expert_down are whole names, to which
+  // _bias, _blocks and _scales are added.
+  std::string expert_gate_up;
   bool stacked_experts = false;  // one [experts, rows, cols] tensor instead of one an expert
   std::string weight = ".weight", bias = ".bias";
 };
+
+// `pattern` with its marks replaced.
+std::string FillName(std::string pattern, int layer, int expert = 0);
 
 TensorNames HfNames();    // model.layers.{l}.self_attn.q_proj …
 TensorNames GgufNames();  // blk.{l}.attn_q …
@@ -38,6 +45,7 @@ struct Family {
   Status (*read_hf)(Fields& fields, ModelConfig* config) = nullptr;
   Status (*read_gguf)(Fields& fields, ModelConfig* config) = nullptr;
   TensorNames hf_names;
+  TensorNames gguf_names = GgufNames();
   // Endings of tensor names that a checkpoint may carry and nothing needs.
   std::vector<std::string_view> ignorable_suffixes;
   // Layers beyond the config's are further predictors (multi-token prediction), which nothing needs.
@@ -56,5 +64,6 @@ Family Qwen3MoeFamily();
 Family OlmoeFamily();
 Family DeepseekV2Family();
 Family DeepseekV3Family();
+Family GptOssFamily();
 
 }  // namespace sixfold

@@ -83,6 +83,8 @@ constexpr std::array kChanging = {
     Neutral{"rope_local_base_freq", Neutral::Kind::kNone},
     Neutral{"rope_interleave", Neutral::Kind::kFalse},
     Neutral{"rope_interleaved", Neutral::Kind::kFalse},
+    Neutral{"swiglu_limit", Neutral::Kind::kNone},
+    Neutral{"swiglu_alpha", Neutral::Kind::kNone},
     Neutral{"n_shared_experts", Neutral::Kind::kNumber, 0},
     Neutral{"num_shared_experts", Neutral::Kind::kNumber, 0},
     Neutral{"shared_expert_intermediate_size", Neutral::Kind::kNumber, 0},
