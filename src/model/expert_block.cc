@@ -180,7 +180,9 @@ Status SendToExperts(ForwardContext& c, const LayerWeights& w, int layer, size_t
   SF_RETURN_IF_ERROR(SumWork(c));
   if (c.config.moe.bias) {
     s.work_experts.clear();
-    for (const ExpertSlot& slot : exchange.own_work()) s.work_experts.push_back(slot.expert);
+    for (int64_t i = exchange.own_work().begin; i < exchange.own_work().end; ++i) {
+      s.work_experts.push_back(exchange.work()[i].expert);
+    }
     AddExpertDownBias(c, w, s.work_experts, {}, s.expert_out.data());
   }
   SF_RETURN_IF_ERROR(exchange.Combine(std::span(s.expert_out).first(exchange.own_work().size() * hidden)));
