@@ -225,7 +225,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, Invariance,
                                                                    {"qwen3_moe_bf16", ActDType::kBF16, 256},
                                                                    {"deepseek_v2_group", ActDType::kF32, 16},
                                                                    {"deepseek_v3_bf16", ActDType::kBF16, 32},
-                                                                   {"deepseek_v3_fp8", ActDType::kBF16, 256}}),
+                                                                   {"deepseek_v3_fp8", ActDType::kBF16, 256},
+                                                                   {"gpt_oss_mxfp4", ActDType::kBF16, 16}}),
                          Name);
 
 INSTANTIATE_TEST_SUITE_P(Golden, InvarianceRecord, testing::Values(Arithmetic{"llama_gqa", ActDType::kF32, 16}), Name);

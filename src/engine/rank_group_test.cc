@@ -172,6 +172,11 @@ TEST(RankGroup, ExpertsAndWholeVectorNormsGiveTheBitsOfOneRank) {
   ExpectEqualBits("mixtral", {{"tp2", true}, {"dp2"}});
 }
 
+TEST(RankGroup, SinksAndBiasesOfExpertsGiveTheBitsOfOneRank) {
+  ExpectEqualBits("gpt_oss", {{"tp2"}, {"tp4", true}, {"tp3,pp2"}, {"tp2,dp2", true}});
+  ExpectEqualBits("gpt_oss_mxfp4", {{"tp4", true}, {"pp2"}});
+}
+
 TEST(RankGroup, TypesOfActivationsGiveTheBitsOfOneRank) {
   for (const ActDType act : {ActDType::kF32, ActDType::kInt8}) ExpectEqualBits("llama_gqa", {{"tp2", true}, {"tp2,pp2"}}, act);
 }

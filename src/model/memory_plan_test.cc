@@ -127,7 +127,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"olmoe", ActDType::kF32, {"tp1", "tp2"}},
         Case{"deepseek_v2_group", ActDType::kF32, {"tp1", "tp4", "tp2,pp2"}},
         Case{"deepseek_v3_bf16", ActDType::kBF16, {"tp1", "tp4", "tp2,pp3"}},
-        Case{"deepseek_v3_fp8", ActDType::kBF16, {"tp1", "tp3"}}),
+        Case{"deepseek_v3_fp8", ActDType::kBF16, {"tp1", "tp3"}},
+        Case{"gpt_oss", ActDType::kBF16, {"tp1", "tp2", "pp2"}},
+        Case{"gpt_oss_mxfp4", ActDType::kBF16, {"tp1", "tp3"}}),
     [](const auto& info) {
       std::string name = info.param.model;
       return name.substr(0, name.find('/'));

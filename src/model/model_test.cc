@@ -116,7 +116,7 @@ TEST_P(Invariance, ARequestAmongOthersIsTheRequestAlone) {
 INSTANTIATE_TEST_SUITE_P(
     Models, Invariance,
     ::testing::Combine(::testing::Values("llama_odd", "llama_gqa", "mistral_window", "qwen3_fp8", "qwen3_moe_mixed",
-                                         "olmoe_clip", "mixtral_gguf_q32/model.gguf", "llama_gguf_q32/model.gguf",
+                                         "olmoe_clip", "gpt_oss", "gpt_oss_mxfp4", "mixtral_gguf_q32/model.gguf", "llama_gguf_q32/model.gguf",
                                          "llama_gguf_k/model.gguf", "llama_f16"),
                        ::testing::Values(ActDType::kF32, ActDType::kBF16, ActDType::kInt8)));
 

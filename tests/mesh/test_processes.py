@@ -43,7 +43,7 @@ class TestVerify:
         rows = verify(ranks, sixfold, tiny, tmp_path, LAYOUTS[ranks])
         assert [row["layout"] for row in rows] == LAYOUTS[ranks]
 
-    @pytest.mark.parametrize("name", ["qwen3", "olmoe", "mixtral", "qwen3_fp8", "llama_gguf_q32/model.gguf"])
+    @pytest.mark.parametrize("name", ["qwen3", "olmoe", "mixtral", "gpt_oss_mxfp4", "qwen3_fp8", "llama_gguf_q32/model.gguf"])
     def test_other_models_with_two(self, sixfold, tmp_path, name):
         lines = ["-pp 2", "-dp 2"] if name == "qwen3_fp8" else LAYOUTS[2]
         assert len(verify(2, sixfold, GOLDEN / name, tmp_path, lines)) == len(lines)
