@@ -55,7 +55,7 @@ ShardBytes Held(const ModelWeights& w) {
     for (const auto* v :
          {&l.attention_norm, &l.ffn_norm, &l.q_norm, &l.k_norm, &l.q_bias, &l.k_bias, &l.v_bias,
           &l.o_bias, &l.gate_bias, &l.up_bias, &l.down_bias, &l.q_a_norm, &l.kv_a_norm, &l.q_a_bias,
-          &l.kv_a_bias, &l.choice_bias}) {
+          &l.kv_a_bias, &l.choice_bias, &l.router_bias, &l.sinks}) {
       Add(*v, &out);
     }
     for (const PackedMatrix* m :
@@ -70,6 +70,7 @@ ShardBytes Held(const ModelWeights& w) {
     for (const ExpertWeights& e : l.experts) {
       Add(e.gate, &out);
       Add(e.up, &out);
+      for (const auto* v : {&e.gate_bias, &e.up_bias, &e.down_bias}) Add(*v, &out);
       for (const PackedMatrix& m : e.down) Add(m, &out);
     }
   }
