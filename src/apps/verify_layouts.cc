@@ -43,6 +43,18 @@ std::string FlagsOf(const Choice& c) {
   return flags;
 }
 
+std::string FlagsOf(const Layout& layout) {
+  std::string flags = "--mesh " + layout.mesh().ToString();
+  const sixfold::LayoutOptions& given = layout.options();
+  if (layout.sequence_parallel()) flags += " --sequence-parallel";
+  if (layout.cluster().nodes() > 1) flags += fmt::format(" --nodes {}", layout.cluster().nodes());
+  if (given.experts.ep || given.experts.expert_parallel == ExpertMeshRequest::ExpertParallel::kOn)
+    flags += fmt::format(" --ep {}", layout.expert_mesh().ep());
+  if (given.experts.etp) flags += fmt::format(" --etp {}", layout.expert_mesh().etp());
+  if (given.all2all) flags += fmt::format(" --all2all-backend {}", NameOf(*given.all2all));
+  return flags;
+}
+
 Result<Layout> MakeLayout(const Choice& c, const ModelShape& shape) {
   const AxisSize tp{Axis::kTp, c[kTp]}, dp{Axis::kDp, c[kDp]}, pp{Axis::kPp, c[kPp]};
   const std::array<AxisSize, 3> order = Ordered(c, tp, dp, pp);
@@ -169,7 +181,11 @@ Result<LayoutList> LayoutsToVerify(const Options& options, const ModelShape& sha
   const std::string& which = options.Text("layouts");
   LayoutList list;
   if (own != nullptr && !options.IsGiven("layouts")) {
-    if (ranks.value_or(own->world()) == own->world()) list.layouts.push_back({own->ToString(), *own});
+    if (ranks.value_or(own->world()) != own->world()) {
+      return InvalidArgument(fmt::format("--mesh {} has {} ranks and mpirun started {}: make them equal", own->mesh().ToString(),
+                                         own->world(), *ranks));
+    }
+    list.layouts.push_back({FlagsOf(*own), *own});
     return list;
   }
   if (which != "all" && which != "covering") {

@@ -226,6 +226,10 @@ class TestPlacement:
 
 
 class TestWhatAUserSees:
+    def test_verify_takes_the_layout_of_its_own_flags(self, sixfold):
+        said = sixfold("verify", MODEL, "-tp", 2, "-dp", 2, "--enable-expert-parallel", "--nodes", 2, "--decode-steps", 2, "--json").json()
+        assert [row["layout"] for row in said["layouts"]] == ["--mesh tp2,dp2 --nodes 2 --ep 4"] and said["passed"] == 1
+
     @pytest.mark.parametrize("flags, reason", [
         ("--mesh dp4 --ep 3", "ep may be 1, 2 or 4"), ("--mesh dp8 --ep 8", "7 experts"), ("--mesh dp2 --ep 4", "from 1 to 2"),
         ("--mesh dp4 --etp 3", "etp may be"), ("--mesh dp4 --ep 4 --etp 2", "ep may be"), ("--mesh dp2 --ep 0", "--ep"),
