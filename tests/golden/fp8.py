@@ -71,14 +71,15 @@ def matrices(name, value):
             yield f"{experts}.{e}.{part}.weight", matrix
 
 
-def rewrite_folder(folder, stored):
+def rewrite_folder(folder, stored, quantization=CONFIG, without=()):
+    """`stored` in place of the tensors whose names end as `without` says, and of those of the same names."""
     path = folder / "model.safetensors"
-    tensors = load_file(path)
+    tensors = {name: value for name, value in load_file(path).items() if not name.endswith(tuple(without))}
     tensors.update(stored)
     save_file(tensors, path, metadata={"format": "pt"})
     config_path = folder / "config.json"
     config = json.loads(config_path.read_text())
-    config["quantization_config"] = CONFIG
+    config["quantization_config"] = quantization
     config_path.write_text(json.dumps(config, indent=2) + "\n")
 
 

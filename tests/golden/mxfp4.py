@@ -4,11 +4,11 @@ A block is 32 values along the inputs of one output: E2M1 codes, two in a byte, 
 first, and one E8M0 scale: weight = e2m1 * 2^(scale - 127).
 """
 
-import json
-
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+
+import fp8
 
 BLOCK = 32
 MAGNITUDES = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=np.float32)
@@ -62,14 +62,7 @@ def quantize_model(model, seed):
 
 
 def rewrite_folder(folder, stored):
-    path = folder / "model.safetensors"
-    tensors = {k: v for k, v in load_file(path).items() if not k.endswith(EXPERTS)}
-    tensors.update(stored)
-    save_file(tensors, path, metadata={"format": "pt"})
-    config_path = folder / "config.json"
-    config = json.loads(config_path.read_text())
-    config["quantization_config"] = CONFIG
-    config_path.write_text(json.dumps(config, indent=2) + "\n")
+    fp8.rewrite_folder(folder, stored, CONFIG, EXPERTS)
 
 
 def load_dequantized(folder):
