@@ -94,6 +94,7 @@ struct LayoutSpec {
   std::string mesh;
   bool sp = false;
   int nodes = 1;
+  ExpertMeshRequest experts = {};
 };
 
 InstanceSpec SpecOf(const Subject& s, const LayoutSpec& l) {
@@ -103,7 +104,8 @@ InstanceSpec SpecOf(const Subject& s, const LayoutSpec& l) {
           .options = s.options,
           .layout = Layout::Make(s.shape, {.mesh = mesh,
                                            .cluster = Cluster::EqualNodes(mesh.world(), l.nodes).value(),
-                                           .sequence_parallel = l.sp})
+                                           .sequence_parallel = l.sp,
+                                           .experts = l.experts})
                         .value()};
 }
 
@@ -172,6 +174,30 @@ TEST(RankGroup, ExpertsAndWholeVectorNormsGiveTheBitsOfOneRank) {
   ExpectEqualBits("mixtral", {{"tp2", true}, {"dp2"}});
 }
 
+TEST(RankGroup, RowsThatTravelToExpertsGiveTheBitsOfOneRank) {
+  for (const ActDType act : {ActDType::kF32, ActDType::kBF16, ActDType::kInt8}) {
+    ExpectEqualBits("olmoe", {{"dp4", false, 2, {.ep = 4}}, {"tp2,dp2,pp2", true, 4, {.ep = 2, .etp = 2}}, {"tp2", false, 1, {.ep = 2}}}, act);
+  }
+  ExpectEqualBits("deepseek_v3", {{"tp2,dp2", false, 2, {.ep = 4}}, {"dp2,tp3", true, 2}});
+  ExpectEqualBits("gpt_oss", {{"tp2,dp2", true, 2, {.ep = 4}}, {"dp4", false, 1, {.ep = 2, .etp = 2}}});
+}
+
+TEST(RankGroup, ARankThatIsStuckWhileOthersDispatchIsNamed) {
+  InstanceSpec spec = SpecOf(Open("olmoe"), {"dp4", false, 2, {.ep = 4}});
+  const auto release = std::make_shared<std::atomic<bool>>(false);
+  spec.before_step = [release](int rank, int64_t step) {
+    if (rank != 2 || step != 1) return;
+    while (!release->load()) std::this_thread::sleep_for(10ms);
+  };
+  const auto group = RankGroup::StartThreads(std::move(spec), {.timeout = 500ms}).value();
+  const auto got = RunSteps(*group, 3);
+  ASSERT_FALSE(got.ok());
+  EXPECT_THAT(got.status().message(), HasSubstr("rank 2"));
+  EXPECT_THAT(got.status().message(), HasSubstr("routes"));
+  EXPECT_THAT(got.status().message(), HasSubstr("layer 0"));
+  release->store(true);
+}
+
 TEST(RankGroup, SinksAndBiasesOfExpertsGiveTheBitsOfOneRank) {
   ExpectEqualBits("gpt_oss", {{"tp2"}, {"tp4", true}, {"tp3,pp2"}, {"tp2,dp2", true}});
   ExpectEqualBits("gpt_oss_mxfp4", {{"tp4", true}, {"pp2"}});
@@ -218,6 +244,8 @@ TEST(RankMessages, CommandsComeThroughAndDamageIsFound) {
   command.batches.resize(2);
   command.batches[1].tokens = {4, 5, 6};
   command.batches[1].sequences.push_back({.first_position = 2, .rows = 3, .logit_rows = 1, .blocks = {8, 9}});
+  command.record_routes = true;
+  command.forced.replicas = {{{1, 2}, {}}, {}};
   std::vector<std::byte> bytes;
   Encode(command, &bytes);
   const RankCommand back = DecodeCommand(bytes).value();
@@ -225,6 +253,8 @@ TEST(RankMessages, CommandsComeThroughAndDamageIsFound) {
   ASSERT_EQ(back.batches.size(), 2u);
   EXPECT_EQ(back.batches[1].tokens, command.batches[1].tokens);
   EXPECT_EQ(back.batches[1].sequences[0].blocks, (std::vector<int32_t>{8, 9}));
+  EXPECT_TRUE(back.record_routes);
+  EXPECT_EQ(back.forced.replicas, command.forced.replicas);
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_FALSE(DecodeCommand(std::span(bytes).first(length)).ok()) << length;
   }

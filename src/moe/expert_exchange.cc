@@ -28,7 +28,7 @@ Status ExpertExchange::ExchangeRoutes(std::span<const int64_t> member_rows, cons
   const int64_t own = member_rows[me_] * top_k;
   int32_t* mine = routes_.data() + first_row_[me_] * words;
   std::copy_n(experts, own, mine);
-  if (planner_->form() == CombineForm::kNodeSums) std::memcpy(mine + own, weights, own * sizeof(float));
+  if (planner_->form() == CombineForm::kNodeSums && own > 0) std::memcpy(mine + own, weights, own * sizeof(float));
   if (group_ != nullptr) {
     Bounds bounds;
     for (const int64_t row : first_row_) bounds.push_back(row * words * static_cast<int64_t>(sizeof(int32_t)));
@@ -40,7 +40,7 @@ Status ExpertExchange::ExchangeRoutes(std::span<const int64_t> member_rows, cons
     const int64_t slots = member_rows[m] * top_k;
     const int32_t* first = routes_.data() + first_row_[m] * words;
     routes_of_.emplace_back(first, slots);
-    if (planner_->form() == CombineForm::kSlots) continue;
+    if (planner_->form() == CombineForm::kSlots || slots == 0) continue;
     gathered_weights_.resize(first_row_[m + 1] * top_k);
     std::memcpy(&gathered_weights_[first_row_[m] * top_k], first + slots, slots * sizeof(float));
   }
