@@ -146,6 +146,21 @@ TEST(LocalFaults, AnotherNumberOrGroupIsADivergence) {
   }
 }
 
+TEST(LocalFaults, TwoRanksThatFailAtOnceBothHearOfIt) {
+  for (int round = 0; round < 100; ++round) {
+    const Outcome outcome = RunWorld(2, 60s, [&](Rank& rank) {
+      std::byte mine{}, theirs{};
+      const int peer = 1 - rank.transport.rank();
+      const SendPart send = {peer, std::span(&mine, 1)};
+      const RecvPart recv = {peer, std::span(&theirs, 1)};
+      const Operation operation{CommOp::kAllGather, 3, static_cast<uint64_t>(peer)};
+      return rank.transport.Exchange(operation, std::span(&send, 1), std::span(&recv, 1));
+    });
+    ExpectOneStory(outcome);
+    if (HasFailure()) return;
+  }
+}
+
 TEST(LocalFaults, OtherSizesAreADivergence) {
   const Outcome outcome = RunWorld(
       2, 60s, [](Rank& rank) { return rank.AllReduce(rank.transport.rank() == 1 ? 63 : 64); });

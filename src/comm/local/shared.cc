@@ -37,8 +37,9 @@ void Shared::Fail(int rank, const Status& why) {
     if (failed_rank_ >= 0) return;
     failed_rank_ = rank;
     failure_ = why;
+    // Under the lock: a rank that fails at the same moment must find the instance failed when its own call returns.
+    failed_.store(true, std::memory_order_seq_cst);
   }
-  failed_.store(true, std::memory_order_seq_cst);
   for (int r = 0; r < ranks_; ++r) {
     bells_[r].rings.fetch_add(1, std::memory_order_seq_cst);
     FutexWakeAll(bells_[r].rings);
