@@ -134,7 +134,7 @@ def test_processes_print_one_table_and_refuse_together(sixfold):
     dry = run("--dry-run", "--json")
     assert dry.returncode == 0, dry.stderr
     assert len(json.loads(dry.stdout)["ranks"]) == 2
-    refused = run("--kv-cache-memory", str(json.loads(dry.stdout)["available"]))
+    refused = run("--kv-cache-memory", str(2 * json.loads(dry.stdout)["available"]))
     assert refused.returncode == 4
     assert b"2 ranks need" in refused.stderr and refused.stderr.count(b"keys and values") == 1
 
@@ -153,17 +153,18 @@ def test_dry_run_follows_the_flags(sixfold):
 
 def test_too_little_memory_is_exit_4_and_names_what_fits(sixfold):
     model = GOLDEN / "llama_gqa"
+    # Others take and give back memory meanwhile: all bounds are wide.
     available = table(sixfold, "generate", model)["available"]
-    flags = ["--kv-cache-memory", str(available)]
+    flags = ["--kv-cache-memory", str(2 * available)]
     for extra in (["--dry-run"], ["--prompt-tokens", "1,2,3", "--max-tokens", "2"]):
         answer = sixfold("generate", model, *extra, *flags)
         assert answer.code == 4, answer.err
         assert "keys and values" in answer.err and "--max-model-len" in answer.err
         fits = answer.err.rsplit("; --", 1)[1].split(" fits")[0].split()
-        assert fits[0] == "kv-cache-memory" and int(fits[1]) < available
-    assert sixfold("generate", model, "--dry-run", "--kv-cache-memory", str(int(fits[1]) * 9 // 10)).code == 0
+        assert fits[0] == "kv-cache-memory" and int(fits[1]) < 2 * available
+    assert sixfold("generate", model, "--dry-run", "--kv-cache-memory", str(int(fits[1]) * 7 // 10)).code == 0
     # Each of two ranks of this machine could have that much, not both.
-    half = ["--kv-cache-memory", str(available * 6 // 10)]
+    half = ["--kv-cache-memory", str(available * 7 // 10)]
     assert sixfold("generate", model, "--dry-run", *half).code == 0
     both = sixfold("generate", model, "--dry-run", "-dp", "2", *half)
     assert both.code == 4 and "2 ranks need" in both.err
