@@ -54,6 +54,9 @@ def test_experts_over_sixteen_processes_on_two_nodes(sixfold, four_nodes, tmp_pa
              "--mesh tp2,dp8 --ep 4 --nodes 2 --all2all-backend flat"]
     rows = verify(16, sixfold, GOLDEN / "olmoe", tmp_path, lines, "--decode-steps", 8, launcher=[SCRIPT, 2, 8])
     assert [(row["layout"], row["nodes"]) for row in rows] == [(line, 2) for line in lines]
+    lines = ["--mesh tp2,dp8 --ep 16 --nodes 2", "--mesh tp2,dp4,pp2 --ep 8 --nodes 2"]
+    rows = verify(16, sixfold, ROOT / "models" / "toy", tmp_path, lines, "--decode-steps", 8, launcher=[SCRIPT, 2, 8])
+    assert [(row["layout"], row["nodes"]) for row in rows] == [(line, 2) for line in lines]
 
 
 def test_logits_and_stats_are_those_of_threads(sixfold, four_nodes, tiny, prompt, tmp_path):
