@@ -8,7 +8,8 @@ help:            ## list the targets
 	@grep -hE '^[a-z]+: .*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
 
 run: build       ## build, serve the default model (without a network the bundled one), ask it one question, print the URL
-	@$(MAKE) --no-print-directory model || echo "the default model could not be fetched: serving the bundled toy model, models/toy"
+	@{ tools/setup.sh model && tools/fetch_default_model.sh; } || \
+	  echo "the default model could not be fetched: serving the bundled toy model, models/toy"
 	@tools/run.sh
 
 build:           ## build/release/sixfold
