@@ -9,7 +9,6 @@
 
 namespace sixfold {
 
-
 namespace {
 
 int64_t TokenCounters(const ModelShape& m) { return std::count(m.sparse.begin(), m.sparse.end(), true) * m.experts; }

@@ -132,30 +132,27 @@ void PlanExperts(const Layout& layout, int layer, int sparse_index, const std::v
   std::vector<int64_t> bounds = {0};
   for (const int64_t r : rows) bounds.push_back(bounds.back() + r);
   ranks.AllGather(Times(bounds, m.top_k * RouteWords(layout.combine_form())), CommOp::kRoutes);
-  const auto reduce = [&](int64_t slots, GroupPlan& etp) {
-    etp.ReduceScatter(layout.expert_down_cut().tree, Times(RowBounds(slots, etp.size()), m.hidden));
-  };
+  std::vector<int64_t> slots;  // [ep]
   if (routes == nullptr) {
     AddTo(out, planner.ExpectedTraffic(rows, ExpertRowBytes(m)));
-    const int64_t slots = bounds.back() * m.top_k;
     for (int ep = 0; ep < planner.group().ep(); ++ep) {
-      GroupPlan etp(layout, layout.EtpGroup(group[ep * planner.group().etp]), Axis::kEtp, out);
-      reduce(ShareOf(slots, planner.group().ep(), ep).size(), etp);
+      slots.push_back(ShareOf(bounds.back() * m.top_k, planner.group().ep(), ep).size());
     }
-    return;
+  } else {
+    std::vector<std::span<const int32_t>> of;
+    for (size_t i = 0; i < group.size(); ++i) {
+      const RankShard shard = layout.Shard(group[i]);
+      const Share own = layout.DispatchRows(step.replicas[shard.dp][micro_batch].rows, shard.tp);
+      of.push_back(std::span(routes->replicas[shard.dp][sparse_index])
+                       .subspan((first_rows[shard.dp] + own.begin) * m.top_k, own.size() * m.top_k));
+    }
+    const DispatchPlan plan = planner.Plan(of);
+    AddTo(out, planner.TrafficOf(plan, ExpertRowBytes(m)));
+    for (const std::vector<ExpertSlot>& work : plan.work) slots.push_back(static_cast<int64_t>(work.size()));
   }
-  std::vector<std::span<const int32_t>> of;
-  for (size_t i = 0; i < group.size(); ++i) {
-    const RankShard shard = layout.Shard(group[i]);
-    const Share own = layout.DispatchRows(step.replicas[shard.dp][micro_batch].rows, shard.tp);
-    of.push_back(std::span(routes->replicas[shard.dp][sparse_index])
-                     .subspan((first_rows[shard.dp] + own.begin) * m.top_k, own.size() * m.top_k));
-  }
-  const DispatchPlan plan = planner.Plan(of);
-  AddTo(out, planner.TrafficOf(plan, ExpertRowBytes(m)));
   for (int ep = 0; ep < planner.group().ep(); ++ep) {
     GroupPlan etp(layout, layout.EtpGroup(group[ep * planner.group().etp]), Axis::kEtp, out);
-    reduce(static_cast<int64_t>(plan.work[ep].size()), etp);
+    etp.ReduceScatter(layout.expert_down_cut().tree, Times(RowBounds(slots[ep], etp.size()), m.hidden));
   }
 }
 

@@ -7,12 +7,11 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/fnv.h"
 
 namespace sixfold {
 
 namespace {
-
-constexpr uint64_t kFnvOffset = 0xcbf29ce484222325u, kFnvPrime = 0x100000001b3u;
 
 // The tree over units for kReproducible; over the members that have a share for kFast, each with one leaf.
 TreeCut TreeOver(const Leaves& units, int tp, Numerics numerics) {
@@ -235,14 +234,13 @@ int Layout::RankAt(int tp, int dp, int pp) const {
 std::vector<int> Layout::TpGroup(int dp, int pp) const { return mesh().Group(RankAt(0, dp, pp), Axis::kTp); }
 
 std::string Layout::Identity() const {
-  uint64_t hash = kFnvOffset;
-  const auto add = [&](int64_t value) { hash = (hash ^ static_cast<uint64_t>(value)) * kFnvPrime; };
-  for (const int ranks : cluster().ranks_per_node) add(ranks);
+  Fnv1a hash;
+  for (const int ranks : cluster().ranks_per_node) hash.Add(int64_t{ranks});
   for (const auto& [layer, placement] : options_.placements) {
-    add(layer);
-    for (const int32_t ep : placement) add(ep);
+    hash.Add(int64_t{layer});
+    for (const int32_t ep : placement) hash.Add(int64_t{ep});
   }
-  return fmt::format("{}, {} {:016x}", ToString(), expert_mesh_.ToString(), hash);
+  return fmt::format("{}, {} {:016x}", ToString(), expert_mesh_.ToString(), hash.value());
 }
 
 std::string Layout::ToString() const {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/fnv.h"
 #include "model/arch/common.h"
 #include "model/arch/family.h"
 #include "model/arch/known_fields.h"
@@ -224,12 +225,12 @@ FieldValue GgufField(const GgufMetadata& metadata, const GgufEntry& entry) {
 
 namespace {
 
-// FNV-1a over the fields in order of names, without spaces; who wrote the file is no part of a model.
+// Over the fields in order of names, without spaces; who wrote the file is no part of a model.
 uint64_t HashOf(json root) {
   for (const char* field : {"transformers_version", "_name_or_path"}) root.erase(field);
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : root.dump()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
+  Fnv1a hash;
+  hash.Add(root.dump());
+  return hash.value();
 }
 
 }  // namespace

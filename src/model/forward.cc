@@ -58,19 +58,10 @@ void Begin(ForwardContext& c, const StepBatch& batch) {
 
 // x += down(silu(gate(norm(x))) * up(norm(x))).
 Status DenseBlock(ForwardContext& c, int layer) {
-  ForwardScratch& s = c.s;
   const LayerWeights& w = c.weights.layers[layer - c.own.layers.begin];
   SF_RETURN_IF_ERROR(Norm(c, w.ffn_norm));
-  if (c.own.intermediate.size() > 0) {
-    c.matmul.Prepare(s.normed.data(), c.rows, c.config.hidden, w.gate.leaves, c.act, {}, &s.a);
-    const MatMulTask wide[] = {Product(s.a, w.gate, &s.gate), Product(s.a, w.up, &s.up)};
-    c.matmul.Run(wide);
-    AddBias(c, &s.gate, c.rows, w.gate_bias);
-    AddBias(c, &s.up, c.rows, w.up_bias);
-    c.ops.SiluMul(s.gate.data(), s.up.data(), c.rows * c.own.intermediate.size(), s.gate.data());
-  }
-  RunNodes(c, s.gate, c.layout.down_cut(), w.down);
-  return AddSum(c, c.layout.down_cut(), w.down_bias);
+  return RunGatedFfn(c, {.gate = w.gate, .up = w.up, .down = w.down, .cut = c.layout.down_cut(), .width = c.own.intermediate.size(),
+                         .gate_bias = w.gate_bias, .up_bias = w.up_bias, .down_bias = w.down_bias});
 }
 
 // Final norm and this rank's columns of the head over the wanted rows.

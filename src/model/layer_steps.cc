@@ -67,4 +67,18 @@ Status AddSum(ForwardContext& c, const KCut& cut, const std::vector<float>& bias
   return OkStatus();
 }
 
+Status RunGatedFfn(ForwardContext& c, const GatedFfn& ffn) {
+  ForwardScratch& s = c.s;
+  if (ffn.width > 0) {
+    c.matmul.Prepare(s.normed.data(), c.rows, c.config.hidden, ffn.gate.leaves, c.act, {}, &s.a);
+    const MatMulTask wide[] = {Product(s.a, ffn.gate, &s.gate), Product(s.a, ffn.up, &s.up)};
+    c.matmul.Run(wide);
+    AddBias(c, &s.gate, c.rows, ffn.gate_bias);
+    AddBias(c, &s.up, c.rows, ffn.up_bias);
+    c.ops.SiluMul(s.gate.data(), s.up.data(), c.rows * ffn.width, s.gate.data());
+  }
+  RunNodes(c, s.gate, ffn.cut, ffn.down);
+  return AddSum(c, ffn.cut, ffn.down_bias);
+}
+
 }  // namespace sixfold

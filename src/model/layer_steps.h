@@ -41,6 +41,17 @@ void AddBias(ForwardContext& c, std::vector<float>* x, int64_t rows, const std::
 // This rank's parts of a cut sum: partials [nodes, rows, hidden] of the products of in [rows, the rank's k].
 void RunNodes(ForwardContext& c, const std::vector<float>& in, const KCut& cut, const CutMatrix& w);
 
+// A gated FFN that tp cuts. Biases may be empty.
+struct GatedFfn {
+  const PackedMatrix &gate, &up;
+  const CutMatrix& down;
+  const KCut& cut;           // of down
+  int64_t width = 0;         // this rank's share; 0: none
+  const std::vector<float>&gate_bias, &up_bias, &down_bias;
+};
+// x += down(silu(gate(normed)) * up(normed)).
+Status RunGatedFfn(ForwardContext& c, const GatedFfn& ffn);
+
 // x += sum of the parts + bias.
 Status AddSum(ForwardContext& c, const KCut& cut, const std::vector<float>& bias);
 
