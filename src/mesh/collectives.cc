@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "kernels/ops.h"
 
 namespace sixfold {
 
@@ -44,6 +45,23 @@ class GroupPlan {
     for (int from = 0; from < size(); ++from) {
       for (int to = 0; to < size(); ++to) Send(op, from, to, (bounds[from + 1] - bounds[from]) * kFloat);
     }
+  }
+
+  // bytes(from, to): of each message.
+  template <typename Bytes>
+  void Exchange(CommOp op, const Bytes& bytes) {
+    if (size() < 2) return;
+    Count(op);
+    for (int from = 0; from < size(); ++from) {
+      for (int to = 0; to < size(); ++to) {
+        if (from != to) Send(op, from, to, bytes(from, to));
+      }
+    }
+  }
+
+  void SendOne(int from, int to, int64_t bytes) {
+    ++(*out_)[{axis_, CommOp::kSend, LinkOf(from, to)}].count;
+    Send(CommOp::kSend, from, to, bytes);
   }
 
   void AllReduce(const TreeCut& cut, int64_t elements) {
@@ -90,7 +108,7 @@ void PlanLayer(const Layout& layout, int layer, int64_t rows, GroupPlan& tp) {
   if (m.norm_across_heads) {
     std::vector<int64_t> q = {0}, k = {0};
     for (int t = 0; t < layout.tp(); ++t) {
-      const RankShard shard = layout.Shard(layout.RankAt(t, 0, 0));
+      const RankShard shard = layout.Shard(layout.RankAt({.tp = t}));
       q.push_back(q.back() + shard.heads.size() * rows);
       k.push_back(k.back() + shard.kv_heads.size() * rows);
     }
@@ -112,25 +130,38 @@ void PlanLayer(const Layout& layout, int layer, int64_t rows, GroupPlan& tp) {
   if (shared) reduce(layout.shared_down_cut(), 1);
 }
 
-// Rows of each member of a dispatch group in one micro-batch.
-std::vector<int64_t> RowsOfMembers(const Layout& layout, const std::vector<int>& group, const StepShape& step, size_t micro_batch) {
-  std::vector<int64_t> rows;
-  for (const int rank : group) {
-    const RankShard shard = layout.Shard(rank);
-    rows.push_back(layout.DispatchRows(step.replicas[shard.dp][micro_batch].rows, shard.tp).size());
+// Row numbers of each micro-batch by who computes them: [dp][micro-batches][cp].
+using RowsOfStep = std::vector<std::vector<std::vector<std::vector<int32_t>>>>;
+
+RowsOfStep DealStep(const Layout& layout, const StepShape& step) {
+  RowsOfStep rows;
+  for (const std::vector<MicroBatchShape>& replica : step.replicas) {
+    rows.emplace_back();
+    for (const MicroBatchShape& batch : replica) {
+      rows.back().emplace_back();
+      for (const std::vector<RowRun>& runs : DealBatch(layout, batch)) rows.back().back().push_back(RowNumbers(runs));
+    }
   }
   return rows;
 }
 
 // What the experts of one layer and dispatch group move in one micro-batch. first_rows: [dp] of the micro-batch in its step.
-void PlanExperts(const Layout& layout, int layer, int sparse_index, const std::vector<int>& group, const StepShape& step,
+void PlanExperts(const Layout& layout, int layer, int sparse_index, const std::vector<int>& group, const RowsOfStep& rows_of,
                  size_t micro_batch, std::span<const int64_t> first_rows, const StepRoutes* routes, Ledger* out) {
   const ModelShape& m = layout.shape();
   const DispatchPlanner planner = layout.PlannerFor(layer, group);
-  const std::vector<int64_t> rows = RowsOfMembers(layout, group, step, micro_batch);
+  std::vector<std::vector<int32_t>> row_numbers;  // [members] of the replica's step
+  std::vector<int64_t> rows, bounds = {0};
+  for (const int rank : group) {
+    const RankShard shard = layout.Shard(rank);
+    const std::vector<int32_t>& all = rows_of[shard.dp][micro_batch][shard.cp];
+    const Share own = layout.DispatchRows(static_cast<int64_t>(all.size()), shard.tp);
+    row_numbers.emplace_back(all.begin() + own.begin, all.begin() + own.end);
+    for (int32_t& row : row_numbers.back()) row += static_cast<int32_t>(first_rows[shard.dp]);
+    rows.push_back(own.size());
+    bounds.push_back(bounds.back() + own.size());
+  }
   GroupPlan ranks(layout, group, Axis::kEp, out);
-  std::vector<int64_t> bounds = {0};
-  for (const int64_t r : rows) bounds.push_back(bounds.back() + r);
   ranks.AllGather(Times(bounds, m.top_k * RouteWords(layout.combine_form())), CommOp::kRoutes);
   std::vector<int64_t> slots;  // [ep]
   if (routes == nullptr) {
@@ -139,14 +170,14 @@ void PlanExperts(const Layout& layout, int layer, int sparse_index, const std::v
       slots.push_back(ShareOf(bounds.back() * m.top_k, planner.group().ep(), ep).size());
     }
   } else {
-    std::vector<std::span<const int32_t>> of;
+    std::vector<std::vector<int32_t>> experts(group.size());
     for (size_t i = 0; i < group.size(); ++i) {
-      const RankShard shard = layout.Shard(group[i]);
-      const Share own = layout.DispatchRows(step.replicas[shard.dp][micro_batch].rows, shard.tp);
-      of.push_back(std::span(routes->replicas[shard.dp][sparse_index])
-                       .subspan((first_rows[shard.dp] + own.begin) * m.top_k, own.size() * m.top_k));
+      const std::vector<int32_t>& of = routes->replicas[layout.Shard(group[i]).dp][sparse_index];
+      for (const int32_t row : row_numbers[i]) {
+        experts[i].insert(experts[i].end(), of.begin() + int64_t{row} * m.top_k, of.begin() + int64_t{row + 1} * m.top_k);
+      }
     }
-    const DispatchPlan plan = planner.Plan(of);
+    const DispatchPlan plan = planner.Plan(std::vector<std::span<const int32_t>>(experts.begin(), experts.end()));
     AddTo(out, planner.TrafficOf(plan, ExpertRowBytes(m)));
     for (const std::vector<ExpertSlot>& work : plan.work) slots.push_back(static_cast<int64_t>(work.size()));
   }
@@ -158,6 +189,7 @@ void PlanExperts(const Layout& layout, int layer, int sparse_index, const std::v
 
 void PlanAllExperts(const Layout& layout, const StepShape& step, const StepRoutes* routes, Ledger* out) {
   const ModelShape& m = layout.shape();
+  const RowsOfStep rows = DealStep(layout, step);
   std::vector<int64_t> first_rows(layout.dp(), 0);
   for (size_t batch = 0; batch < step.replicas.front().size(); ++batch) {
     int sparse_index = 0;
@@ -167,7 +199,7 @@ void PlanAllExperts(const Layout& layout, const StepShape& step, const StepRoute
         if (!m.sparse[layer]) continue;
         for (int edp = 0; edp < layout.expert_mesh().edp(); ++edp) {
           const int first = layout.expert_mesh().RankAt({.stage = stage, .edp = edp});
-          PlanExperts(layout, layer, sparse_index, layout.DispatchGroup(first), step, batch, first_rows, routes, out);
+          PlanExperts(layout, layer, sparse_index, layout.DispatchGroup(first), rows, batch, first_rows, routes, out);
         }
         ++sparse_index;
       }
@@ -182,36 +214,150 @@ void PlanSend(const Layout& layout, Axis axis, int from, int to, int64_t bytes, 
   entry.bytes += bytes;
 }
 
-void PlanMicroBatch(const Layout& layout, int dp, const MicroBatchShape& batch, Ledger* out) {
+// What the attention of one layer moves in a context group of one stage and tp coordinate.
+class ContextTraffic {
+ public:
+  ContextTraffic(const Layout& layout, int rank, const MicroBatchShape& batch, Ledger* out)
+      : layout_(layout), rule_(layout.context()), shard_(layout.Shard(rank)), batch_(batch),
+        members_(layout.ContextGroup(rank)), group_(layout, members_, Axis::kCp, out), out_(out) {}
+
+  void PlanLayer(int64_t window) {
+    const ContextPlan plan = PlanContext(rule_, batch_.sequences, window);
+    if (plan.prefills) {
+      if (rule_.form == CpForm::kStriped && !rule_.by_token) MoveKeys();
+      if (rule_.form == CpForm::kAllGather) {
+        group_.Exchange(CommOp::kAllGather, [&](int from, int) { return PagesOf(plan, from, 1) * PageBytes(shard_.kv_heads); });
+      } else {
+        if (rule_.ulysses > 1) Transpose(plan);
+        Ring(plan);
+      }
+    }
+    if (!plan.queries.empty()) PassQueries(plan);
+  }
+
+ private:
+  int64_t PageBytes(Share kv_heads) const { return layout_.PageBytes(kv_heads.size()); }
+
+  int64_t PagesOf(const ContextPlan& plan, int first, int members) const {
+    int64_t pages = 0;
+    for (int m = first; m < first + members; ++m) pages += plan.blocks[m].pages;
+    return pages;
+  }
+
+  int64_t PrefillRows(const ContextPlan& plan, int member) const {
+    int64_t rows = 0;
+    for (const RowRun& run : plan.rows[member]) rows += batch_.sequences[run.sequence].rows > 1 ? run.rows : 0;
+    return rows;
+  }
+
+  void MoveKeys() {
+    const auto moves = KeysToMove(rule_, batch_.sequences);
+    const int64_t bytes = PageBytes(shard_.kv_heads) / kPageTokens;
+    group_.Exchange(CommOp::kAllToAll, [&](int from, int to) { return RowsOf(moves[from][to]) * bytes; });
+  }
+
+  // Queries and pages by heads, and outputs back.
+  void Transpose(const ContextPlan& plan) {
+    const ModelShape& m = layout_.shape();
+    const int64_t each = shard_.heads.size() / rule_.ulysses;
+    const int64_t k_dim = m.k_dim > 0 ? m.k_dim : m.head_dim, v_dim = m.v_dim > 0 ? m.v_dim : m.head_dim;
+    for (int first = 0; first < rule_.size; first += rule_.ulysses) {
+      GroupPlan near(layout_, {members_.begin() + first, members_.begin() + first + rule_.ulysses}, Axis::kCp, out_);
+      near.Exchange(CommOp::kAllToAll, [&](int from, int to) {
+        return PrefillRows(plan, first + from) * each * k_dim * kFloat +
+               plan.blocks[first + from].pages * PageBytes(layout_.UlyssesHeads(shard_, to).kv_heads);
+      });
+      near.Exchange(CommOp::kAllToAll,
+                    [&](int, int to) { return PrefillRows(plan, first + to) * each * v_dim * kFloat; });
+    }
+  }
+
+  void Ring(const ContextPlan& plan) {
+    for (int round = 0; round + 1 < rule_.ring(); ++round) {
+      for (int r = 0; r < rule_.ring(); ++r) {
+        const int block = (r + rule_.ring() - round) % rule_.ring(), next = (r + 1) % rule_.ring();
+        const int64_t pages = PagesOf(plan, block * rule_.ulysses, rule_.ulysses);
+        for (int u = 0; u < rule_.ulysses && pages > 0; ++u) {
+          group_.SendOne(u + rule_.ulysses * r, u + rule_.ulysses * next,
+                         pages * PageBytes(layout_.UlyssesHeads(shard_, u).kv_heads));
+        }
+      }
+    }
+  }
+
+  void PassQueries(const ContextPlan& plan) {
+    const ModelShape& m = layout_.shape();
+    const int64_t k_dim = m.k_dim > 0 ? m.k_dim : m.head_dim, v_dim = m.v_dim > 0 ? m.v_dim : m.head_dim;
+    const int64_t heads = shard_.heads.size();
+    group_.Exchange(CommOp::kAllToAll, [&](int from, int to) {
+      int64_t bytes = 0;
+      for (const ContextQuery& q : plan.queries) {
+        if (q.home == from && !q.nodes[to].empty()) bytes += heads * k_dim * kFloat;
+      }
+      return bytes;
+    });
+    group_.Exchange(CommOp::kAllToAll, [&](int from, int to) {
+      int64_t nodes = 0;
+      for (const ContextQuery& q : plan.queries) nodes += q.home == to ? static_cast<int64_t>(q.nodes[from].size()) : 0;
+      return nodes * heads * (v_dim + 2) * kFloat;
+    });
+  }
+
+  const Layout& layout_;
+  const ContextRule& rule_;
+  const RankShard shard_;
+  const MicroBatchShape& batch_;
+  const std::vector<int> members_;
+  GroupPlan group_;
+  Ledger* out_;
+};
+
+// What one tp group of each stage does with its rows. cp: its context coordinate.
+void PlanRows(const Layout& layout, int dp, int cp, int64_t rows, const std::vector<int32_t>& wanted_rows, Ledger* out) {
   const ModelShape& m = layout.shape();
-  const std::vector<int64_t> row_bounds = RowBounds(batch.rows, layout.tp());
-  const auto wanted = static_cast<int64_t>(batch.wanted.size());
+  const std::vector<int64_t> row_bounds = RowBounds(rows, layout.tp());
+  const auto wanted = static_cast<int64_t>(wanted_rows.size());
   for (int stage = 0; stage < layout.pp(); ++stage) {
-    GroupPlan tp(layout, layout.TpGroup(dp, stage), Axis::kTp, out);
+    const auto rank_at = [&](int tp, int pp) { return layout.RankAt({.tp = tp, .cp = cp, .dp = dp, .pp = pp}); };
+    GroupPlan tp(layout, layout.TpGroup(rank_at(0, stage)), Axis::kTp, out);
     if (stage == 0) {
       const TreeCut cut = OnePartEach(layout.tp());
       if (layout.sequence_parallel()) {
         tp.ReduceScatter(cut, Times(row_bounds, m.hidden));
       } else {
-        tp.AllReduce(cut, batch.rows * m.hidden);
+        tp.AllReduce(cut, rows * m.hidden);
       }
     }
     const Share layers = layout.LayersOf(stage);
-    for (int64_t l = layers.begin; l < layers.end; ++l) PlanLayer(layout, static_cast<int>(l), batch.rows, tp);
+    for (int64_t l = layers.begin; l < layers.end; ++l) PlanLayer(layout, static_cast<int>(l), rows, tp);
     if (stage + 1 < layout.pp()) {
       for (int t = 0; t < layout.tp(); ++t) {
-        const int64_t rows = layout.sequence_parallel() ? row_bounds[t + 1] - row_bounds[t] : batch.rows;
-        PlanSend(layout, Axis::kPp, layout.RankAt(t, dp, stage), layout.RankAt(t, dp, stage + 1), rows * m.hidden * kFloat,
-                 out);
+        const int64_t own = layout.sequence_parallel() ? row_bounds[t + 1] - row_bounds[t] : rows;
+        PlanSend(layout, Axis::kPp, rank_at(t, stage), rank_at(t, stage + 1), own * m.hidden * kFloat, out);
       }
       continue;
     }
-    if (layout.sequence_parallel()) tp.AllGather(Times(WantedBounds(batch.wanted, row_bounds), m.hidden));
+    if (layout.sequence_parallel()) tp.AllGather(Times(WantedBounds(wanted_rows, row_bounds), m.hidden));
     for (int t = 0; t < layout.tp(); ++t) {
-      const int from = layout.RankAt(t, dp, stage);
+      const int from = rank_at(t, stage);
       if (from == 0) continue;
-      const Axis axis = dp > 0 ? Axis::kDp : stage > 0 ? Axis::kPp : Axis::kTp;
-      PlanSend(layout, axis, from, 0, wanted * ShareOf(m.vocab, layout.tp(), t).size() * kFloat, out);
+      PlanSend(layout, LeaderAxis(layout, from), from, 0, wanted * ShareOf(m.vocab, layout.tp(), t).size() * kFloat, out);
+    }
+  }
+}
+
+void PlanMicroBatch(const Layout& layout, int dp, const MicroBatchShape& batch, Ledger* out) {
+  const std::vector<std::vector<RowRun>> deal = DealBatch(layout, batch);
+  for (int cp = 0; cp < layout.cp(); ++cp) {
+    const std::vector<int32_t> numbers = RowNumbers(deal[cp]);
+    PlanRows(layout, dp, cp, static_cast<int64_t>(numbers.size()), OwnWanted(batch.wanted, numbers), out);
+  }
+  if (layout.cp() == 1) return;
+  for (int stage = 0; stage < layout.pp(); ++stage) {
+    const Share layers = layout.LayersOf(stage);
+    for (int tp = 0; tp < layout.tp(); ++tp) {
+      ContextTraffic traffic(layout, layout.RankAt({.tp = tp, .dp = dp, .pp = stage}), batch, out);
+      for (int64_t l = layers.begin; l < layers.end; ++l) traffic.PlanLayer(layout.shape().window(static_cast<int>(l)));
     }
   }
 }
@@ -230,6 +376,32 @@ std::vector<int64_t> WantedBounds(std::span<const int32_t> wanted, std::span<con
     bounds.push_back(std::lower_bound(wanted.begin(), wanted.end(), bound) - wanted.begin());
   }
   return bounds;
+}
+
+std::vector<int32_t> RowNumbers(std::span<const RowRun> runs) {
+  std::vector<int32_t> numbers;
+  for (const RowRun& run : runs) {
+    for (int64_t i = 0; i < run.rows; ++i) numbers.push_back(static_cast<int32_t>(run.row + i * run.stride));
+  }
+  return numbers;
+}
+
+std::vector<std::vector<RowRun>> DealBatch(const Layout& layout, const MicroBatchShape& batch) {
+  if (layout.cp() == 1) return {{RowRun{.rows = batch.rows}}};
+  return DealRows(layout.context(), batch.sequences);
+}
+
+std::vector<int32_t> OwnWanted(std::span<const int32_t> wanted, std::span<const int32_t> numbers) {
+  std::vector<int32_t> own;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (std::binary_search(wanted.begin(), wanted.end(), numbers[i])) own.push_back(static_cast<int32_t>(i));
+  }
+  return own;
+}
+
+Axis LeaderAxis(const Layout& layout, int rank) {
+  const RankShard s = layout.Shard(rank);
+  return s.dp > 0 ? Axis::kDp : s.pp > 0 ? Axis::kPp : s.cp > 0 ? Axis::kCp : Axis::kTp;
 }
 
 RowBytes ExpertRowBytes(const ModelShape& shape) {

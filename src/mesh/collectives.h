@@ -15,7 +15,14 @@ namespace sixfold {
 struct MicroBatchShape {
   int64_t rows = 0;
   std::vector<int32_t> wanted;
+  std::vector<ContextSequence> sequences = {};  // only needed with context parallelism
 };
+
+// Rows of a micro-batch that a member of a context group computes, as it counts them: row numbers of the micro-batch, in the
+// member's order.
+std::vector<int32_t> RowNumbers(std::span<const RowRun> runs);
+// What each member has of a micro-batch, [cp]; one member has it all without context parallelism.
+std::vector<std::vector<RowRun>> DealBatch(const Layout& layout, const MicroBatchShape& batch);
 
 // [dp][micro-batches]; every replica has the same number of micro-batches, some may be empty.
 struct StepShape {
@@ -27,6 +34,12 @@ struct StepShape {
 std::vector<int64_t> RowBounds(int64_t rows, int members);
 // [members + 1]: how many of `wanted` lie before each bound.
 std::vector<int64_t> WantedBounds(std::span<const int32_t> wanted, std::span<const int64_t> row_bounds);
+
+// Of the rows that a member has (RowNumbers), those that are wanted: numbers of its own rows, in its order.
+std::vector<int32_t> OwnWanted(std::span<const int32_t> wanted, std::span<const int32_t> row_numbers);
+
+// Under which axis logits from `rank` to rank 0 are counted: the outermost in which they differ.
+Axis LeaderAxis(const Layout& layout, int rank);
 
 // Experts that the rows of a step chose: [dp][sparse layers of the model][rows of the replica's micro-batches in order, top_k].
 struct StepRoutes {

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/fnv.h"
+#include "kernels/ops.h"
 
 namespace sixfold {
 
@@ -57,11 +58,11 @@ std::string Count(int count, const char* what) { return fmt::format("{} {}{}", c
 
 int TpMax(const ModelShape& shape) { return shape.output_units.count(); }
 
-// A mesh of the same order with other sizes.
+// A mesh of the same order with other sizes; cp stays.
 std::optional<Mesh> WithSizes(const Mesh& mesh, int tp, int dp, int pp) {
   std::vector<AxisSize> sizes(mesh.order().begin(), mesh.order().end());
   for (AxisSize& s : sizes) {
-    s.size = s.axis == Axis::kTp ? tp : s.axis == Axis::kDp ? dp : s.axis == Axis::kPp ? pp : 1;
+    s.size = s.axis == Axis::kTp ? tp : s.axis == Axis::kDp ? dp : s.axis == Axis::kPp ? pp : s.size;
   }
   Result<Mesh> made = Mesh::Make(sizes);
   return made.ok() ? std::optional<Mesh>(made.value()) : std::nullopt;
@@ -69,7 +70,7 @@ std::optional<Mesh> WithSizes(const Mesh& mesh, int tp, int dp, int pp) {
 
 // Layouts that run: first those of as many ranks, then the same with the offending sizes cut down.
 std::string Nearest(const ModelShape& shape, const Mesh& mesh, int nodes) {
-  const int tp = mesh.size(Axis::kTp), pp = mesh.size(Axis::kPp), world = mesh.world();
+  const int tp = mesh.size(Axis::kTp), pp = mesh.size(Axis::kPp), world = mesh.world() / mesh.size(Axis::kCp);
   const int tp_max = std::max(1, TpMax(shape)), pp_max = std::max(1, shape.layers());
   std::vector<std::string> found;
   const auto add = [&](int t, int d, int p) {
@@ -108,7 +109,6 @@ Status Layout::Check(const ModelShape& shape, const LayoutOptions& options) {
                               more_leaves ? " (more come with --reduction-leaves, or with --numerics fast)" : ""));
   }
   if (pp > shape.layers()) return refuse(fmt::format("pp is {} and the model has {}", pp, Count(shape.layers(), "layer")));
-  if (mesh.size(Axis::kCp) > 1) return refuse("context parallelism (cp) is not part of this version");
   if (options.cluster.ranks() != mesh.world()) {
     return InvalidArgument(fmt::format("the mesh {} has {} ranks and the cluster has {} on {} nodes: make them equal",
                                        mesh.ToString(), mesh.world(), options.cluster.ranks(), options.cluster.nodes()));
@@ -125,6 +125,7 @@ Result<Layout> Layout::Make(const ModelShape& shape, const LayoutOptions& option
   layout.down_ = CutOf(shape.down_units, layout.tp(), shape.numerics);
   layout.shared_down_ = CutOf(shape.shared_down_units, layout.tp(), shape.numerics);
   SF_RETURN_IF_ERROR(layout.SetExperts());
+  SF_RETURN_IF_ERROR(layout.SetContext());
   return layout;
 }
 
@@ -207,6 +208,7 @@ Layout Layout::Whole(const ModelShape& shape) {
 RankShard Layout::Shard(int rank) const {
   RankShard s{.rank = rank,
               .tp = mesh().Coordinate(rank, Axis::kTp),
+              .cp = mesh().Coordinate(rank, Axis::kCp),
               .dp = mesh().Coordinate(rank, Axis::kDp),
               .pp = mesh().Coordinate(rank, Axis::kPp)};
   const ExpertMesh::Place place = expert_mesh_.PlaceOf(rank);
@@ -226,16 +228,88 @@ RankShard Layout::Shard(int rank) const {
   return s;
 }
 
-int Layout::RankAt(int tp, int dp, int pp) const {
-  const int with_tp = mesh().Neighbour(0, Axis::kTp, tp);
-  return mesh().Neighbour(mesh().Neighbour(with_tp, Axis::kDp, dp), Axis::kPp, pp);
+int Layout::RankAt(const Coordinates& at) const {
+  int rank = mesh().Neighbour(0, Axis::kTp, at.tp);
+  rank = mesh().Neighbour(rank, Axis::kCp, at.cp);
+  rank = mesh().Neighbour(rank, Axis::kDp, at.dp);
+  return mesh().Neighbour(rank, Axis::kPp, at.pp);
 }
 
-std::vector<int> Layout::TpGroup(int dp, int pp) const { return mesh().Group(RankAt(0, dp, pp), Axis::kTp); }
+namespace {
+
+// The largest U that divides cp and the query heads of every tp rank, so that every U neighbours of a context group share a
+// node.
+int ChooseUlysses(const Layout& layout) {
+  const int cp = layout.cp();
+  for (int u = cp; u > 1; --u) {
+    if (cp % u != 0) continue;
+    bool fits = true;
+    for (int rank = 0; rank < layout.world() && fits; ++rank) {
+      const RankShard shard = layout.Shard(rank);
+      const int first = layout.mesh().Neighbour(rank, Axis::kCp, shard.cp / u * u);
+      fits = shard.heads.size() % u == 0 && layout.cluster().NodeOf(first) == layout.cluster().NodeOf(rank);
+    }
+    if (fits) return u;
+  }
+  return 1;
+}
+
+}  // namespace
+
+Status Layout::SetContext() {
+  const ContextOptions& o = options_.context;
+  context_ = {.size = cp(), .form = o.form, .chunk = shape_.attention_chunk, .interleave = o.interleave};
+  if (cp() == 1) {
+    context_.interleave = context_.chunk;
+    return OkStatus();
+  }
+  const bool fast = shape_.numerics == Numerics::kFast;
+  if (context_.interleave == 0) context_.interleave = fast && o.form == CpForm::kStriped ? 1 : context_.chunk;
+  context_.by_token = context_.interleave % context_.chunk != 0;
+  if (context_.by_token && !fast) {
+    return InvalidArgument(fmt::format("--cp-kv-cache-interleave-size is {}: in reproducible mode keys and values rest by whole "
+                                       "attention chunks; give a multiple of {}, a smaller --attention-chunk, or --numerics fast",
+                                       o.interleave, context_.chunk));
+  }
+  if (o.ulysses > 0 && o.form != CpForm::kUlyssesRing) {
+    return InvalidArgument("--hierarchical-context-parallel-sizes goes with --cp-comm-type a2a+p2p alone");
+  }
+  if (o.ulysses > 0 && cp() % o.ulysses != 0) {
+    return InvalidArgument(fmt::format("--hierarchical-context-parallel-sizes: {} ranks that transpose heads do not divide cp, which is {}",
+                                       o.ulysses, cp()));
+  }
+  context_.ulysses = o.form == CpForm::kUlysses       ? cp()
+                     : o.form != CpForm::kUlyssesRing ? 1
+                     : o.ulysses > 0                  ? o.ulysses
+                                                      : ChooseUlysses(*this);
+  for (int t = 0; t < tp(); ++t) {
+    const int64_t heads = Shard(RankAt({.tp = t})).heads.size();
+    if (heads % context_.ulysses == 0) continue;
+    return InvalidArgument(fmt::format(
+        "--cp-comm-type {} cannot run: {} ranks would share the {} query heads of tp rank {}, which {} does not divide; take "
+        "p2p, all_gather or striped, or a2a+p2p with --hierarchical-context-parallel-sizes U,R where U divides {}",
+        NameOf(o.form), context_.ulysses, heads, t, context_.ulysses, heads));
+  }
+  return OkStatus();
+}
+
+HeadShare Layout::UlyssesHeads(const RankShard& shard, int part) const {
+  const int64_t each = shard.heads.size() / context_.ulysses;
+  const int64_t group = shape_.heads / shape_.kv_heads;
+  const Share heads{shard.heads.begin + part * each, shard.heads.begin + (part + 1) * each};
+  return {.heads = heads, .kv_heads = {heads.begin / group, (heads.end + group - 1) / group}};
+}
+
+int64_t Layout::PageBytes(int64_t kv_heads) const {
+  const int k_dim = shape_.k_dim > 0 ? shape_.k_dim : shape_.head_dim;
+  const int v_dim = shape_.v_in_k ? 0 : shape_.v_dim > 0 ? shape_.v_dim : shape_.head_dim;
+  return kv_heads * kPageTokens * (k_dim + v_dim) * shape_.kv_element_bytes;
+}
 
 std::string Layout::Identity() const {
   Fnv1a hash;
   for (const int ranks : cluster().ranks_per_node) hash.Add(int64_t{ranks});
+  hash.Add(context_.interleave);
   for (const auto& [layer, placement] : options_.placements) {
     hash.Add(int64_t{layer});
     for (const int32_t ep : placement) hash.Add(int64_t{ep});
@@ -245,6 +319,10 @@ std::string Layout::Identity() const {
 
 std::string Layout::ToString() const {
   std::string text = mesh().ToString();
+  if (cp() > 1) {
+    text += fmt::format(" {}", NameOf(context_.form));
+    if (context_.form == CpForm::kUlyssesRing) text += fmt::format(" {},{}", context_.ulysses, context_.ring());
+  }
   if (sequence_parallel()) text += " with sequence parallelism";
   if (dispatches_) text += fmt::format(", experts {} {}", expert_mesh_.ToString(), NameOf(all2all_));
   if (cluster().nodes() > 1) text += fmt::format(" on {} nodes", cluster().nodes());

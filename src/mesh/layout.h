@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "mesh/axes.h"
 #include "mesh/cluster.h"
+#include "mesh/context.h"
 #include "mesh/dispatch_plan.h"
 #include "mesh/expert_mesh.h"
 #include "mesh/model_shape.h"
@@ -29,6 +30,7 @@ struct LayoutOptions {
   ExpertMeshRequest experts = {};
   std::optional<All2AllBackend> all2all = {};  // default: hierarchical when experts' rows cross nodes
   std::map<int, ExpertPlacement> placements = {};  // by layer of the model
+  ContextOptions context = {};
 };
 
 // A reduction over K that a group cuts (tp; etp inside an expert): the k of each member, and the nodes of the tree.
@@ -42,7 +44,7 @@ struct KCut {
 // What one rank holds.
 struct RankShard {
   int rank = 0;
-  int tp = 0, dp = 0, pp = 0;     // coordinates
+  int tp = 0, cp = 0, dp = 0, pp = 0;  // coordinates
   int ep = 0, etp = 0, edp = 0;   // in the experts' mesh
   Share layers;                   // of the model's
   Share heads, kv_heads;          // query heads, and the K/V heads that they read
@@ -51,6 +53,11 @@ struct RankShard {
   Share shared_intermediate;      // of the shared experts together
   Share vocab;                    // rows of the embedding (first stage) and of the head (last stage)
   bool first_stage = true, last_stage = true;
+};
+
+// Query heads, and the K/V heads that they read, as rank or part of a rank has them.
+struct HeadShare {
+  Share heads, kv_heads;  // of the model's
 };
 
 // A value. Thread rule: read-only after Make.
@@ -67,6 +74,7 @@ class Layout {
   const Cluster& cluster() const { return options_.cluster; }
   int world() const { return mesh().world(); }
   int tp() const { return mesh().size(Axis::kTp); }
+  int cp() const { return mesh().size(Axis::kCp); }
   int dp() const { return mesh().size(Axis::kDp); }
   int pp() const { return mesh().size(Axis::kPp); }
   bool sequence_parallel() const { return options_.sequence_parallel && tp() > 1; }
@@ -91,12 +99,22 @@ class Layout {
   std::vector<int> DispatchGroup(int rank) const;
   std::vector<int> EtpGroup(int rank) const { return expert_mesh_.Group(rank, Axis::kEtp); }
   DispatchPlanner PlannerFor(int layer, const std::vector<int>& dispatch_group) const;
-  // Rows of a replica's micro-batch that a tp coordinate sends to experts: each row is one rank's.
+  // Of the rows that a tp group computes in a micro-batch, those that a tp coordinate sends to experts: each row is one rank's.
   Share DispatchRows(int64_t rows, int tp_coordinate) const { return ShareOf(rows, tp(), tp_coordinate); }
 
-  // The ranks of a replica's stage in order of tp.
-  std::vector<int> TpGroup(int dp, int pp) const;
-  int RankAt(int tp, int dp, int pp) const;
+  struct Coordinates {
+    int tp = 0, cp = 0, dp = 0, pp = 0;
+  };
+  int RankAt(const Coordinates& at) const;
+  // The ranks that share a rank's layers and rows, in order of tp; and those that share its layers, heads and requests, in
+  // order of cp.
+  std::vector<int> TpGroup(int rank) const { return mesh().Group(rank, Axis::kTp); }
+  std::vector<int> ContextGroup(int rank) const { return mesh().Group(rank, Axis::kCp); }
+  const ContextRule& context() const { return context_; }
+  // Of the heads of `shard` those that number `part` of context().ulysses ranks attends with.
+  HeadShare UlyssesHeads(const RankShard& shard, int part) const;
+  // Bytes of one page (16 positions) of K and V of some K/V heads in one layer.
+  int64_t PageBytes(int64_t kv_heads) const;
 
   const KCut& output_cut() const { return output_; }
   const KCut& down_cut() const { return down_; }
@@ -111,6 +129,7 @@ class Layout {
   Layout() = default;
   static Status Check(const ModelShape& shape, const LayoutOptions& options);
   Status SetExperts();
+  Status SetContext();
   Status CheckPlacements() const;
 
   ModelShape shape_;
@@ -118,6 +137,7 @@ class Layout {
   ExpertMesh expert_mesh_;
   bool dispatches_ = false;
   All2AllBackend all2all_ = All2AllBackend::kFlat;
+  ContextRule context_;
   KCut output_, down_, expert_down_, shared_down_;
 };
 

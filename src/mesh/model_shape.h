@@ -22,6 +22,7 @@ struct ModelShape {
   bool v_in_k = false;              // the value is the first v_dim elements of the key (latent attention)
   int experts = 0, top_k = 0;
   std::vector<bool> sparse;         // [layers]: experts instead of a dense FFN
+  std::vector<int64_t> windows;     // [layers] positions that a query sees at most; 0: all. Empty: all in every layer
   bool norm_across_heads = false;   // q and k are normalised as whole vectors (OLMoE)
 
   Numerics numerics = Numerics::kReproducible;
@@ -30,9 +31,11 @@ struct ModelShape {
   // smallest pieces that can be dealt, and each rank's share is summed as one.
   Leaves output_units, down_units, expert_down_units, shared_down_units;
   int kv_element_bytes = 2;
+  int attention_chunk = 256;  // keys of a leaf of the softmax tree
   // Of a row on its way to an expert, and of an output on its way back.
   int dispatch_element_bytes = 2, combine_element_bytes = 2;
 
+  int64_t window(int layer) const { return windows.empty() ? 0 : windows[layer]; }
   int layers() const { return static_cast<int>(sparse.size()); }
 };
 

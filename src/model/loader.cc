@@ -578,12 +578,14 @@ Result<ModelShape> ShapeOf(const WeightStore& store, const ModelConfig& c, const
                    .norm_across_heads = c.qk_norm == QkNorm::kWholeVector,
                    .numerics = options.numerics,
                    .kv_element_bytes = options.act == ActDType::kF32 ? 4 : 2,
+                   .attention_chunk = options.attention_chunk,
                    // int8 codes are made of a whole row's fp32 values.
                    .dispatch_element_bytes = options.act == ActDType::kBF16 ? 2 : 4,
                    .combine_element_bytes = options.act == ActDType::kF32 ? 4 : 2};
   bool any_dense = false, any_sparse = false;
   for (const LayerConfig& layer : c.layers) {
     shape.sparse.push_back(layer.sparse);
+    shape.windows.push_back(layer.window);
     (layer.sparse ? any_sparse : any_dense) = true;
   }
   // In fast mode a share is one sum, so that the smallest pieces can be dealt.
