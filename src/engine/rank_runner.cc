@@ -54,7 +54,7 @@ void RankRunner::MakeCommunicators() {
   world_ = std::make_unique<Communicator>(transport_, layout.cluster(), all, untracked_, control_);
   const RankShard own = layout.Shard(rank_);
   comm_.transport = &transport_;
-  tp_ = Group(Axis::kTp, kTpIds, layout.TpGroup(own.dp, own.pp));
+  tp_ = Group(Axis::kTp, kTpIds, layout.TpGroup(rank_));
   comm_.tp = tp_.get();
   const int stage_ids = kTpIds + world, leader_ids = stage_ids + world;
   const int expert_ids = leader_ids + world, etp_ids = expert_ids + world;
@@ -65,18 +65,18 @@ void RankRunner::MakeCommunicators() {
     comm_.etp = etp_.get();
   }
   if (own.pp > 0) {
-    const int before = layout.RankAt(own.tp, own.dp, own.pp - 1);
+    const int before = layout.RankAt({.tp = own.tp, .cp = own.cp, .dp = own.dp, .pp = own.pp - 1});
     comm_.previous = Pair(Axis::kPp, stage_ids + before, before, rank_);
   }
   if (!own.last_stage) {
-    comm_.next = Pair(Axis::kPp, stage_ids + rank_, rank_, layout.RankAt(own.tp, own.dp, own.pp + 1));
+    comm_.next = Pair(Axis::kPp, stage_ids + rank_, rank_, layout.RankAt({.tp = own.tp, .cp = own.cp, .dp = own.dp, .pp = own.pp + 1}));
   }
   const auto leader_axis = [&](const RankShard& s) { return s.dp > 0 ? Axis::kDp : s.pp > 0 ? Axis::kPp : Axis::kTp; };
   if (own.last_stage && rank_ != 0) comm_.leader = Pair(leader_axis(own), leader_ids + rank_, 0, rank_);
   if (rank_ != 0) return;
   for (int dp = 0; dp < layout.dp(); ++dp) {
     for (int tp = 0; tp < layout.tp(); ++tp) {
-      const int from = layout.RankAt(tp, dp, layout.pp() - 1);
+      const int from = layout.RankAt({.tp = tp, .dp = dp, .pp = layout.pp() - 1});
       from_last_stage_.push_back(from == 0 ? nullptr : Pair(leader_axis(layout.Shard(from)), leader_ids + from, 0, from));
     }
   }

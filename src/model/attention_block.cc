@@ -49,7 +49,7 @@ Status NormQueriesAndKeys(ForwardContext& c, const LayerWeights& w) {
   } else if (c.config.qk_norm == QkNorm::kWholeVector) {
     std::vector<Share> heads, kv_heads;
     for (int t = 0; t < c.layout.tp(); ++t) {
-      const RankShard shard = c.layout.Shard(c.layout.RankAt(t, 0, 0));
+      const RankShard shard = c.layout.Shard(c.layout.RankAt({.tp = t}));
       heads.push_back(shard.heads);
       kv_heads.push_back(shard.kv_heads);
     }

@@ -152,7 +152,7 @@ class RankPlan {
   int64_t GroupHeads() const {
     int64_t heads = 0, kv_heads = 0;
     for (int t = 0; t < layout_.tp(); ++t) {
-      const RankShard shard = layout_.Shard(layout_.RankAt(t, 0, 0));
+      const RankShard shard = layout_.Shard(layout_.RankAt({.tp = t}));
       heads += shard.heads.size();
       kv_heads += shard.kv_heads.size();
     }
