@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -128,11 +129,18 @@ int64_t Sum(const MemoryTable& table, int64_t RankMemory::*item) {
   return sum;
 }
 
+// Ranks of one machine map the same files and read the same embedding: its pages are there once.
+int64_t Together(std::span<const RankMemory> ranks) {
+  int64_t sum = 0, embedding = 0;
+  for (const RankMemory& rank : ranks) {
+    sum += rank.total() - rank.embedding;
+    embedding = std::max(embedding, rank.embedding);
+  }
+  return sum + embedding;
+}
+
 int64_t NeededHere(const MemoryTable& table) {
-  int64_t sum = 0;
-  for (int64_t r = table.here.begin; r < table.here.end; ++r)
-    sum += table.ranks[static_cast<size_t>(r)].total();
-  return sum;
+  return Together(std::span(table.ranks).subspan(table.here.begin, table.here.size()));
 }
 
 // As the engine will, when the weights are loaded.
@@ -295,18 +303,18 @@ struct NodeSum {
 };
 
 std::map<int, NodeSum> SumNodes(const MemoryTable& table) {
+  std::map<int, std::vector<RankMemory>> ranks;
+  for (const RankMemory& rank : table.ranks) ranks[rank.node].push_back(rank);
   std::map<int, NodeSum> nodes;
-  for (const RankMemory& rank : table.ranks) {
-    NodeSum& node = nodes[rank.node];
-    ++node.ranks;
-    node.total += rank.total();
+  for (const auto& [number, of_node] : ranks) {
+    nodes[number] = {.ranks = static_cast<int64_t>(of_node.size()), .total = Together(of_node)};
   }
   return nodes;
 }
 
 int64_t TotalOf(const MemoryTable& table) {
   int64_t total = 0;
-  for (const RankMemory& rank : table.ranks) total += rank.total();
+  for (const auto& [number, node] : SumNodes(table)) total += node.total;
   return total;
 }
 

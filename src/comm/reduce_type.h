@@ -6,10 +6,8 @@
 
 namespace sixfold {
 
-// Elements that a reduction adds. kOr: bitwise or of 32-bit words, which joins parts of which all
-// but one are zero without touching a bit. Sums of kBF16 are added in fp32 and rounded once at the
-// end.
-enum class ReduceType : uint8_t { kF32, kF64, kBF16, kI32, kI64, kOr32 };
+// Elements that a reduction adds. Sums of kBF16 are added in fp32 and rounded once at the end.
+enum class ReduceType : uint8_t { kF32, kF64, kBF16, kI32, kI64 };
 int64_t SizeOf(ReduceType type);
 
 }  // namespace sixfold

@@ -29,15 +29,6 @@ void AddVectors(const std::byte* a_bytes, const std::byte* b_bytes, std::byte* o
   for (; i < count; ++i) out[i] = a[i] + b[i];
 }
 
-void OrVectors(const std::byte* a_bytes, const std::byte* b_bytes, std::byte* out_bytes,
-               int64_t count) {
-  const uint32_t* a = reinterpret_cast<const uint32_t*>(a_bytes);
-  const uint32_t* b = reinterpret_cast<const uint32_t*>(b_bytes);
-  uint32_t* out = reinterpret_cast<uint32_t*>(out_bytes);
-#pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) out[i] = a[i] | b[i];
-}
-
 using Adder = void (*)(const std::byte*, const std::byte*, std::byte*, int64_t);
 
 // Whole numbers wrap, so they are added without sign.
@@ -48,7 +39,6 @@ Adder AdderOf(ReduceType type) {
     case ReduceType::kF64: return AddVectors<double>;
     case ReduceType::kI32: return AddVectors<uint32_t>;
     case ReduceType::kI64: return AddVectors<uint64_t>;
-    case ReduceType::kOr32: return OrVectors;
   }
   return nullptr;
 }
@@ -71,8 +61,7 @@ int64_t SizeOf(ReduceType type) {
   switch (type) {
     case ReduceType::kBF16: return 2;
     case ReduceType::kF32:
-    case ReduceType::kI32:
-    case ReduceType::kOr32: return 4;
+    case ReduceType::kI32: return 4;
     case ReduceType::kF64:
     case ReduceType::kI64: return 8;
   }

@@ -90,9 +90,6 @@ class GroupPlan {
   std::array<bool, kLinkClassCount> has_link_{};
 };
 
-// The cut of a sum in which every member has one part and at most one is not zero.
-TreeCut OnePartEach(int members) { return CutTree(members, members); }
-
 void PlanLayer(const Layout& layout, int layer, int64_t rows, GroupPlan& tp) {
   const ModelShape& m = layout.shape();
   const bool sp = layout.sequence_parallel();
@@ -320,14 +317,6 @@ void PlanRows(const Layout& layout, int dp, int cp, int64_t rows, const std::vec
   for (int stage = 0; stage < layout.pp(); ++stage) {
     const auto rank_at = [&](int tp, int pp) { return layout.RankAt({.tp = tp, .cp = cp, .dp = dp, .pp = pp}); };
     GroupPlan tp(layout, layout.TpGroup(rank_at(0, stage)), Axis::kTp, out);
-    if (stage == 0) {
-      const TreeCut cut = OnePartEach(layout.tp());
-      if (layout.sequence_parallel()) {
-        tp.ReduceScatter(cut, Times(row_bounds, m.hidden));
-      } else {
-        tp.AllReduce(cut, rows * m.hidden);
-      }
-    }
     const Share layers = layout.LayersOf(stage);
     for (int64_t l = layers.begin; l < layers.end; ++l) PlanLayer(layout, static_cast<int>(l), rows, tp);
     if (stage + 1 < layout.pp()) {

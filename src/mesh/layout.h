@@ -51,7 +51,7 @@ struct RankShard {
   Share intermediate;             // columns of gate and up, k of down
   Share expert_intermediate;
   Share shared_intermediate;      // of the shared experts together
-  Share vocab;                    // rows of the embedding (first stage) and of the head (last stage)
+  Share vocab;                    // rows of the head (last stage)
   bool first_stage = true, last_stage = true;
 };
 

@@ -80,7 +80,7 @@ Status SumExperts(ForwardContext& c) {
   const int64_t top_k = c.config.moe.top_k, hidden = c.config.hidden;
   if (!c.layout.sequence_parallel()) {
     s.expert_place = s.expert_slots;
-    return SumParts(c, ReduceType::kF32, cut.tree, top_k, &s.expert_parts, &s.expert_out);
+    return SumParts(c, cut.tree, top_k, &s.expert_parts, &s.expert_out);
   }
   // Rows are shared out: the parts must lie by row.
   const auto slots = static_cast<int64_t>(s.expert_slots.size());
@@ -93,7 +93,7 @@ Status SumExperts(ForwardContext& c) {
   }
   s.expert_place.resize(c.own_rows.size() * top_k);
   for (size_t i = 0; i < s.expert_place.size(); ++i) s.expert_place[i] = static_cast<int32_t>(i);
-  return SumParts(c, ReduceType::kF32, cut.tree, top_k, &s.partials, &s.expert_out);
+  return SumParts(c, cut.tree, top_k, &s.partials, &s.expert_out);
 }
 
 // Expert outputs cross ranks in the activation dtype, so they are rounded to it where they do not cross, too.

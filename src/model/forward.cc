@@ -13,23 +13,15 @@ namespace sixfold {
 
 namespace {
 
-// Embeddings of the tokens whose row this rank has, zeros for the others: all but one part of a row are zero.
-Status Embed(ForwardContext& c, const StepBatch& batch) {
-  ForwardScratch& s = c.s;
+// Embeddings of this rank's rows. Every first-stage rank has all of the mapped file: nothing is sent (docs/decisions/0011).
+void Embed(ForwardContext& c, const StepBatch& batch) {
   const int64_t hidden = c.config.hidden;
-  const Share vocab = c.own.vocab;
-  s.partials.resize(c.rows * hidden);
-  c.pool.ParallelFor(c.rows, [&](int64_t begin, int64_t end, int) {
+  c.s.x.resize(c.own_rows.size() * hidden);
+  c.pool.ParallelFor(c.own_rows.size(), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      float* row = &s.partials[r * hidden];
-      if (batch.tokens[r] >= vocab.begin && batch.tokens[r] < vocab.end) {
-        DequantizeRow(c.weights.embedding, batch.tokens[r], row);
-      } else {
-        std::fill(row, row + hidden, 0.0f);
-      }
+      DequantizeRow(c.weights.embedding, batch.tokens[c.own_rows.begin + r], c.s.x.data() + r * hidden);
     }
   });
-  return SumParts(c, ReduceType::kOr32, CutTree(c.layout.tp(), c.layout.tp()), 1, &s.partials, &s.x);
 }
 
 // Positions, rotation tables and attention rows of all sequences.
@@ -97,7 +89,7 @@ Status ForwardStage(ForwardContext& c, const StepBatch& batch, KvStorage& kv) {
   if (c.comm.transport != nullptr) {
     c.comm.transport->Progress({.step = c.step, .layer = static_cast<int>(c.own.layers.begin)});
   }
-  if (c.own.first_stage) SF_RETURN_IF_ERROR(Embed(c, batch));
+  if (c.own.first_stage) Embed(c, batch);
   SF_CHECK_EQ(static_cast<int64_t>(c.s.x.size()), c.own_rows.size() * c.config.hidden);
   size_t sparse_index = 0;
   c.first_sparse = std::count_if(c.config.layers.begin(), c.config.layers.begin() + c.own.layers.begin,

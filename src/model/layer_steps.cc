@@ -6,8 +6,7 @@
 
 namespace sixfold {
 
-Status SumParts(ForwardContext& c, ReduceType type, const TreeCut& cut, int64_t vectors, std::vector<float>* parts,
-                std::vector<float>* out) {
+Status SumParts(ForwardContext& c, const TreeCut& cut, int64_t vectors, std::vector<float>* parts, std::vector<float>* out) {
   if (c.comm.tp == nullptr) {
     SF_CHECK_EQ(cut.total_nodes(), 1);
     std::swap(*parts, *out);
@@ -15,8 +14,8 @@ Status SumParts(ForwardContext& c, ReduceType type, const TreeCut& cut, int64_t 
   }
   const int64_t width = vectors * c.config.hidden;
   out->resize(c.own_rows.size() * width);
-  if (c.layout.sequence_parallel()) return c.comm.tp->ReduceScatter(type, cut, Times(RowsOf(c), width), parts->data(), out->data());
-  return c.comm.tp->AllReduce(type, cut, c.rows * width, parts->data(), out->data());
+  if (c.layout.sequence_parallel()) return c.comm.tp->ReduceScatter(ReduceType::kF32, cut, Times(RowsOf(c), width), parts->data(), out->data());
+  return c.comm.tp->AllReduce(ReduceType::kF32, cut, c.rows * width, parts->data(), out->data());
 }
 
 void NormRows(ForwardContext& c, const std::vector<float>& weight, Share rows) {
@@ -61,7 +60,7 @@ void RunNodes(ForwardContext& c, const std::vector<float>& in, const KCut& cut, 
 
 Status AddSum(ForwardContext& c, const KCut& cut, const std::vector<float>& bias) {
   ForwardScratch& s = c.s;
-  SF_RETURN_IF_ERROR(SumParts(c, ReduceType::kF32, cut.tree, 1, &s.partials, &s.out));
+  SF_RETURN_IF_ERROR(SumParts(c, cut.tree, 1, &s.partials, &s.out));
   AddBias(c, &s.out, c.own_rows.size(), bias);
   c.ops.Add(s.x.data(), s.out.data(), c.own_rows.size() * c.config.hidden);
   return OkStatus();

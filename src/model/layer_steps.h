@@ -24,8 +24,7 @@ inline Bounds RowsOf(const ForwardContext& c) { return RowBounds(c.rows, c.layou
 
 // `out`: this rank's rows of the sum over the group's parts, [vectors of a row][hidden] each. Without a group the one part is
 // the sum, and the two vectors change places.
-Status SumParts(ForwardContext& c, ReduceType type, const TreeCut& cut, int64_t vectors, std::vector<float>* parts,
-                std::vector<float>* out);
+Status SumParts(ForwardContext& c, const TreeCut& cut, int64_t vectors, std::vector<float>* parts, std::vector<float>* out);
 
 // Rows `rows` of normed [rows, hidden], from x: rows that this rank has.
 void NormRows(ForwardContext& c, const std::vector<float>& weight, Share rows);

@@ -47,7 +47,7 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  MatrixView embedding;                          // first stage: [vocab, hidden], borrowed from the store; rows of the share
+  MatrixView embedding;                          // first stage: [vocab, hidden], borrowed from the store, every row
   std::vector<float> final_norm;                 // last stage
   PackedMatrix head;                             // last stage: [vocab, hidden]
   std::vector<LayerWeights> layers;              // of the stage

@@ -58,9 +58,9 @@ class RankPlan {
 
   int64_t Embedding(const MatrixView& view) const {
     if (!own_.first_stage) return 0;
-    const int64_t whole = own_.vocab.size() * view.row_stride_bytes + 2 * kMappedAround;
+    const int64_t whole = c_.vocab * view.row_stride_bytes + 2 * kMappedAround;
     if (work_.embedded_tokens_max < 0) return whole;
-    const int64_t tokens = std::min(work_.embedded_tokens_max, own_.vocab.size());
+    const int64_t tokens = std::min(work_.embedded_tokens_max, c_.vocab);
     return std::min(whole, tokens * (view.row_stride_bytes + kMappedAround));
   }
 
@@ -114,8 +114,7 @@ class RankPlan {
     if (layout_.tp() == 1) return bytes;
     // Slices of all nodes of a cut, as an all-reduce or a reduce-scatter keeps them.
     const int64_t row = c_.hidden * kFloat, slice = CeilDiv(rows_ * row, layout_.tp());
-    int64_t parts = layout_.tp() * slice;  // embedding
-    parts = std::max(parts, layout_.output_cut().tree.total_nodes() * slice);
+    int64_t parts = layout_.output_cut().tree.total_nodes() * slice;
     if (dense_) parts = std::max(parts, layout_.down_cut().tree.total_nodes() * slice);
     if (sparse_ && Shared()) parts = std::max(parts, layout_.shared_down_cut().tree.total_nodes() * slice);
     if (sparse_ && !layout_.dispatches())

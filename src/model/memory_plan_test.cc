@@ -166,6 +166,16 @@ TEST(MemoryPlan, WhatCannotHappenTakesNothing) {
   EXPECT_LE(s.Plan(s.Cut("dp2"), work)[0].embedding, all);
 }
 
+TEST(MemoryPlan, EveryFirstStageRankReadsTheWholeEmbedding) {
+  const Subject s("llama_gqa", ActDType::kBF16);
+  const MemoryWork work{
+      .step_rows = {256}, .wanted_rows_max = 256, .positions_max = 256, .kv_blocks = 16};
+  const int64_t whole = s.Plan(s.Cut("tp1"), work)[0].embedding;
+  const std::vector<RankMemory> plan = s.Plan(s.Cut("tp2,pp2"), work);
+  for (const int rank : {0, 1}) EXPECT_EQ(plan[rank].embedding, whole);
+  for (const int rank : {2, 3}) EXPECT_EQ(plan[rank].embedding, 0);
+}
+
 // Bytes of the experts' matrices in the files.
 int64_t ExpertBytesOf(const Subject& s) {
   int64_t bytes = 0;

@@ -243,9 +243,9 @@ class Layout:
             self.bytes[axis, op, self._link(group[a], group[b])] += FLOAT * elements_between(a, b)
 
     def _reduce(self, group, leaves, rows, vectors=1):
-        """Partial sums of `rows` rows. leaves None: each member has one part. With sequence parallelism each member is left
-        with its rows; otherwise with an equal slice, which it then gives to the others."""
-        parts = [1 if leaves is None else len(self.nodes(leaves, tp)) for tp in range(self.tp)]
+        """Partial sums of `rows` rows. With sequence parallelism each member is left with its rows; otherwise with an equal
+        slice, which it then gives to the others."""
+        parts = [len(self.nodes(leaves, tp)) for tp in range(self.tp)]
         width = vectors * self.model.hidden
         if self.sp:
             bounds = [row * width for row in deal(rows, self.tp)]
@@ -288,8 +288,6 @@ class Layout:
         rows_of = [end - begin for begin, end in shares(rows, self.tp)]
         for stage in range(stages):
             group = [self.rank_at(tp=tp, dp=dp, pp=stage) for tp in range(self.tp)]
-            if stage == 0:
-                self._reduce(group, None, rows)
             for layer in range(*shares(len(m.sparse), stages)[stage]):
                 self._layer(group, layer, rows)
             if stage < stages - 1:

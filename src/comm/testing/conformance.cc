@@ -18,7 +18,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr ReduceType kTypes[] = {ReduceType::kF32, ReduceType::kF64, ReduceType::kBF16,
-                                 ReduceType::kI32, ReduceType::kI64, ReduceType::kOr32};
+                                 ReduceType::kI32, ReduceType::kI64};
 
 // What `from` gives to `to` in one operation.
 Bytes Pattern(uint64_t key, int from, int to, int64_t bytes) {

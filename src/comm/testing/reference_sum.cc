@@ -64,12 +64,6 @@ struct I64 {
   static Value Add(Value a, Value b) { return a + b; }
   static uint64_t Stored(Value v) { return v; }
 };
-struct Or32 {
-  using Value = uint32_t;
-  static Value Draw(uint64_t bits) { return static_cast<Value>(bits & bits >> 32); }
-  static Value Add(Value a, Value b) { return a | b; }
-  static uint32_t Stored(Value v) { return v; }
-};
 
 template <typename Kind>
 struct Recursion {
@@ -116,7 +110,6 @@ std::vector<std::byte> ValuesOf(const ReferenceSum& sum, const std::vector<TreeN
     case ReduceType::kBF16: return Values<BF16>(sum, nodes);
     case ReduceType::kI32: return Values<I32>(sum, nodes);
     case ReduceType::kI64: return Values<I64>(sum, nodes);
-    case ReduceType::kOr32: return Values<Or32>(sum, nodes);
   }
   return {};
 }
