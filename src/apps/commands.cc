@@ -63,7 +63,8 @@ constexpr CommandInfo kCommands[] = {
               "gets one tensor `logits`, f32, [tokens, vocab].",
      .examples = "  sixfold logits Qwen3-0.6B --tokens 1,2,3 --output logits.safetensors\n"
                  "  sixfold logits model.gguf --tokens 1,2,3 --output l.safetensors --dtype f32 "
-                 "--isa scalar\n"},
+                 "--isa scalar\n"
+                 "  sixfold logits model.gguf --tokens 1,2,3 --output l.safetensors -cp 2 --cp-comm-type all_gather\n"},
     {.id = CommandId::kTokenize,
      .name = "tokenize",
      .summary = "text on stdin to token ids",
@@ -127,7 +128,8 @@ constexpr CommandInfo kCommands[] = {
      .about = "Loads nothing. Prints each rank's share, the groups with their links, and "
               "what a step of --tokens rows sends.",
      .examples = "  sixfold layout Qwen3-0.6B --mesh tp4,pp2 --nodes 2\n"
-                 "  sixfold layout model.gguf --mesh tp2,pp2 --tokens 64 --json\n"},
+                 "  sixfold layout model.gguf --mesh tp2,pp2 --tokens 64 --json\n"
+                 "  sixfold layout model.gguf -tp 2 -cp 4 --cp-comm-type a2a+p2p --tokens 16384\n"},
     {.id = CommandId::kVerify,
      .name = "verify",
      .summary = "compare layouts with one rank, bit for bit",

@@ -37,6 +37,7 @@ ordered_json ShardJson(const Layout& layout, int rank) {
   ordered_json json = {{"rank", rank},
                        {"node", layout.cluster().NodeOf(rank)},
                        {"tp", s.tp},
+                       {"cp", s.cp},
                        {"dp", s.dp},
                        {"pp", s.pp},
                        {"layers", Range(s.layers)},
@@ -83,7 +84,7 @@ ordered_json GroupJson(const Layout& layout, const std::vector<int>& group) {
 
 ordered_json GroupsJson(const Layout& layout) {
   ordered_json json;
-  for (const Axis axis : {Axis::kTp, Axis::kDp, Axis::kPp}) {
+  for (const Axis axis : {Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp}) {
     ordered_json& groups = json[std::string(NameOf(axis))];
     groups = ordered_json::array();
     if (layout.mesh().size(axis) == 1) continue;
@@ -105,6 +106,15 @@ ordered_json GroupsJson(const Layout& layout) {
     }
   }
   return json;
+}
+
+ordered_json ContextJson(const Layout& layout) {
+  if (layout.cp() == 1) return nullptr;
+  const ContextRule& rule = layout.context();
+  return {{"cp_comm_type", NameOf(rule.form)},
+          {"attention_chunk", rule.chunk},
+          {"interleave", rule.interleave},
+          {"hierarchical_sizes", {rule.ulysses, rule.ring()}}};
 }
 
 ordered_json ClusterJson(const Cluster& cluster) {
@@ -161,12 +171,12 @@ std::string TextOf(const PlannedModel& planned, int64_t rows, const Ledger& ledg
   const Layout& layout = planned.layout;
   std::string text = fmt::format("{}: {} ranks, {}\n\n", planned.name, layout.world(), layout.ToString());
   const bool experts = HasSparse(layout.shape());
-  text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}{}\n", "rank", "node", "tp", "dp",
-                      "pp", "layers", "heads", "kv heads", "ffn columns", "vocabulary", experts ? "  experts" : "");
+  text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}{}\n", "rank", "node", "tp",
+                      "cp", "dp", "pp", "layers", "heads", "kv heads", "ffn columns", "vocabulary", experts ? "  experts" : "");
   for (int rank = 0; rank < layout.world(); ++rank) {
     const RankShard s = layout.Shard(rank);
-    text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}{}\n", rank,
-                        layout.cluster().NodeOf(rank), s.tp, s.dp, s.pp, RangeText(s.layers), RangeText(s.heads),
+    text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}{}\n", rank,
+                        layout.cluster().NodeOf(rank), s.tp, s.cp, s.dp, s.pp, RangeText(s.layers), RangeText(s.heads),
                         RangeText(s.kv_heads), RangeText(s.intermediate), RangeText(s.vocab),
                         experts ? "  " + ExpertsText(layout, s) : "");
   }
@@ -200,6 +210,7 @@ Status RunLayout(const Options& options) {
   const ordered_json json = {{"model", planned.name},
                              {"mesh", layout.mesh().ToString()},
                              {"sequence_parallel", layout.sequence_parallel()},
+                             {"context", ContextJson(layout)},
                              {"expert_mesh", HasSparse(layout.shape()) ? ordered_json(layout.expert_mesh().ToString())
                                                                        : ordered_json(nullptr)},
                              {"all2all_backend", layout.dispatches() ? ordered_json(NameOf(layout.all2all()))

@@ -19,6 +19,7 @@ using nlohmann::ordered_json;
 Result<Mesh> MeshFrom(const Options& options) {
   static constexpr std::pair<std::string_view, Axis> kSizes[] = {
       {"tensor-parallel-size", Axis::kTp},
+      {"context-parallel-size", Axis::kCp},
       {"data-parallel-size", Axis::kDp},
       {"pipeline-parallel-size", Axis::kPp}};
   if (!options.IsGiven("mesh")) {
@@ -38,6 +39,31 @@ Result<Mesh> MeshFrom(const Options& options) {
   Result<Mesh> mesh = Mesh::Parse(options.Text("mesh"));
   if (!mesh.ok()) return mesh.status().WithContext(options.Get("mesh").origin.name);
   return mesh;
+}
+
+// What the layout library refuses by itself is not looked at here.
+Result<ContextOptions> ContextFrom(const Options& options, const Mesh& mesh) {
+  ContextOptions out{.form = *CpFormFromName(options.Text("cp-comm-type")),
+                     .interleave = options.MaybeInteger("cp-kv-cache-interleave-size").value_or(0)};
+  const std::vector<int64_t> sizes = options.Integers("hierarchical-context-parallel-sizes");
+  if (sizes.empty()) return out;
+  const std::string& flag = options.Get("hierarchical-context-parallel-sizes").origin.name;
+  const int cp = mesh.size(Axis::kCp);
+  if (sizes.size() != 2) {
+    return InvalidArgument(fmt::format("{}: expected two sizes U,R such as 2,{}, got {}", flag, std::max(1, cp / 2), fmt::join(sizes, ",")));
+  }
+  if (sizes[0] * sizes[1] != cp) {
+    std::vector<std::string> fitting;
+    for (int u = 1; u <= cp; ++u) {
+      if (cp % u == 0) fitting.push_back(fmt::format("{},{}", u, cp / u));
+    }
+    return InvalidArgument(fmt::format("{}: {} times {} is not the cp size, which is {}: give {}", flag, sizes[0], sizes[1], cp,
+                                       fmt::join(fitting, " or ")));
+  }
+  if (out.form != CpForm::kUlyssesRing)
+    return InvalidArgument(fmt::format("{} goes with --cp-comm-type a2a+p2p alone, not with {}", flag, NameOf(out.form)));
+  out.ulysses = static_cast<int>(sizes[0]);
+  return out;
 }
 
 constexpr size_t kPlacementBytesMax = 16 << 20;
@@ -73,6 +99,7 @@ Result<std::map<int, ExpertPlacement>> ReadPlacements(const std::string& path) {
 Result<sixfold::LayoutOptions> LayoutOptionsFrom(const Options& options) {
   sixfold::LayoutOptions out;
   SF_ASSIGN_OR_RETURN(out.mesh, MeshFrom(options));
+  SF_ASSIGN_OR_RETURN(out.context, ContextFrom(options, out.mesh));
   out.sequence_parallel = options.Flag("sequence-parallel");
   out.experts.expert_parallel = options.Flag("enable-expert-parallel")
                                     ? ExpertMeshRequest::ExpertParallel::kOn
@@ -176,6 +203,7 @@ Status WriteStats(const Options& options, const Layout& layout, const ExpertLoad
     ranks.push_back({{"rank", r.rank},
                      {"node", layout.cluster().NodeOf(r.rank)},
                      {"tp", shard.tp},
+                     {"cp", shard.cp},
                      {"dp", shard.dp},
                      {"pp", shard.pp},
                      {"ep", shard.ep},
@@ -190,11 +218,12 @@ Status WriteStats(const Options& options, const Layout& layout, const ExpertLoad
     control.bytes += r.control.bytes;
   }
   if (group == nullptr) {
-    ranks.push_back({{"rank", 0}, {"node", 0}, {"tp", 0}, {"dp", 0}, {"pp", 0}, {"ep", 0}, {"etp", 0}, {"edp", 0}});
+    ranks.push_back({{"rank", 0}, {"node", 0}, {"tp", 0}, {"cp", 0}, {"dp", 0}, {"pp", 0}, {"ep", 0}, {"etp", 0}, {"edp", 0}});
   }
   ordered_json json = {
       {"world", stats.world},
       {"layout", layout.ToString()},
+      {"cp_comm_type", layout.cp() > 1 ? ordered_json(NameOf(layout.context().form)) : ordered_json(nullptr)},
       {"steps", stats.steps},
       {"ranks", std::move(ranks)},
       {"collectives", CollectiveRows(stats.counted, stats.predicted)},

@@ -38,6 +38,8 @@ std::vector<OptionSpec> LayoutOptions() {
   return {
       AxisOption("tensor-parallel-size", {"tp-size", "tp", "-tp"},
                  "ranks that share every layer's weights"),
+      AxisOption("context-parallel-size", {"cp-size", "cp", "-cp"},
+                 "ranks that share the positions of each request out, and its keys and values"),
       AxisOption("pipeline-parallel-size", {"pp-size", "pp", "-pp"},
                  "stages that share the layers out"),
       AxisOption("data-parallel-size", {"dp-size", "dp", "-dp"},
@@ -85,8 +87,37 @@ std::vector<OptionSpec> LayoutOptions() {
        .group = group,
        .commands = LaidOutCommands(),
        .metavar = "SIZES",
-       .help = "all sizes in the order in which ranks count, the fastest first: tp2,dp4,pp2; "
-               "instead of -tp, -dp and -pp, which count in the order tp, dp, pp"},
+       .help = "all sizes in the order in which ranks count, the fastest first: tp2,cp2,dp4,pp2; "
+               "instead of -tp, -cp, -dp and -pp, which count in the order tp, cp, dp, pp"},
+      {.name = "cp-comm-type",
+       .type = kChoice,
+       .group = group,
+       .commands = LaidOutCommands(),
+       .metavar = "FORM",
+       .fallback = "p2p",
+       .choices = {"p2p", "all_gather", "a2a", "a2a+p2p", "striped"},
+       .help = "how the keys and values of a prompt meet its queries: p2p (they go round the cp ranks), all_gather (to all "
+               "at once), a2a (every rank gets some heads), a2a+p2p (heads inside a node, round across nodes), striped "
+               "(p2p with rows dealt one by one)"},
+      {.name = "cp-kv-cache-interleave-size",
+       .type = kInteger,
+       .group = group,
+       .commands = LaidOutCommands(),
+       .metavar = "N",
+       .fallback = "auto",
+       .auto_means = "--attention-chunk",
+       .min = 1,
+       .max = 1 << 20,
+       .help = "positions after which the keys and values of new tokens go to the next cp rank"},
+      {.name = "hierarchical-context-parallel-sizes",
+       .type = kIntegers,
+       .group = group,
+       .commands = LaidOutCommands(),
+       .metavar = "U,R",
+       .min = 1,
+       .max = 65536,
+       .help = "a2a+p2p: U ranks share the heads out, R of these groups make a ring; U times R is the cp size (default: "
+               "the largest U that fits in a node and divides the query heads of a tp rank)"},
       {.name = "record-routes",
        .type = kText,
        .group = group,
@@ -151,7 +182,7 @@ std::vector<OptionSpec> LayoutOptions() {
        .fallback = "32",
        .min = 0,
        .max = 4096,
-       .help = "steps after the prefill"},
+       .help = "steps of each prompt after its prefill"},
   };
 }
 

@@ -173,7 +173,6 @@ class TestRefusals:
         ("llama_gqa", "--mesh tp4096", ["tp is 4096", "4 query heads"]),
         ("qwen3_moe_mixed", "--mesh pp7", ["pp is 7", "6 layers"]),
         ("olmoe", "--mesh tp6,dp2 --nodes 2", ["tp is 6", "4 query heads"]),
-        ("llama_gqa", "--mesh cp2", ["cp"]),
     ])
     def test_say_why_and_what_runs_instead(self, sixfold, tmp_path, name, flags, reasons):
         model, output = GOLDEN / name, tmp_path / "logits.safetensors"
