@@ -40,6 +40,42 @@ void CheckArgs(const AttentionArgs& args) {
   if (args.kv.v_in_k) SF_CHECK_LE(args.kv.v_dim, args.kv.k_dim);
 }
 
+// Calls emit with the pieces of a sequence, each over all chunks that its lanes see.
+template <typename Emit>
+void PlanSequence(const AttentionArgs& args, const AttentionSequence& sequence, const Emit& emit) {
+  for (int head = 0; head < args.kv.kv_heads; ++head) {
+    const int first_head = std::max(0, head * KvGroup(args) - args.group_offset);
+    const int group = std::min(args.heads, (head + 1) * KvGroup(args) - args.group_offset) - first_head;
+    const int64_t lanes = sequence.rows * group;
+    const int64_t step = lanes >= kMinTiledLanes ? kMaxPieceLanes : group;
+    // The last rows see most keys: they go first, so that threads end together.
+    for (int64_t begin = (lanes - 1) / step * step; lanes > 0 && begin >= 0; begin -= step) {
+      AttentionPiece piece{.args = &args,
+                           .sequence = &sequence,
+                           .kv_head = head,
+                           .first_head = first_head,
+                           .group = group,
+                           .lane_begin = begin,
+                           .lane_end = std::min(lanes, begin + step)};
+      piece.chunk_begin = ChunkOf(args, VisibleTo(piece, begin).first);
+      piece.chunk_end = ChunkOf(args, VisibleTo(piece, piece.lane_end - 1).last) + 1;
+      emit(piece);
+    }
+  }
+}
+
+// The chunks of a node that no row of it could see may be missing at its ends, none else.
+void CheckNode(const AttentionArgs& args, const AttentionNode& node) {
+  SF_CHECK_GE(node.chunk_begin, 0);
+  SF_CHECK_LT(node.chunk_begin, node.chunk_end);
+  const int level = std::bit_width(static_cast<uint64_t>(node.chunk_begin ^ (node.chunk_end - 1)));
+  const int64_t first = node.chunk_begin >> level << level;
+  const int64_t first_seen = ChunkOf(args, VisibleAt(args, node.rows.first_position).first);
+  const int64_t last_seen = ChunkOf(args, node.rows.PositionOf(node.rows.rows - 1));
+  SF_CHECK(node.chunk_begin == first || node.chunk_begin <= first_seen);
+  SF_CHECK(node.chunk_end == first + (int64_t{1} << level) || node.chunk_end > last_seen);
+}
+
 }  // namespace
 
 AttentionRunner::AttentionRunner(const OpsTable& table, ThreadPool& pool) : table_(table), pool_(pool) {
@@ -48,10 +84,42 @@ AttentionRunner::AttentionRunner(const OpsTable& table, ThreadPool& pool) : tabl
 
 void AttentionRunner::Run(const AttentionArgs& args) {
   CheckArgs(args);
-  PlanPieces(args);
+  pieces_.clear();
+  for (const AttentionSequence& sequence : args.sequences)
+    PlanSequence(args, sequence, [&](const AttentionPiece& piece) { pieces_.push_back(piece); });
+  RunPieces(args);
+}
+
+void AttentionRunner::RunNodes(const AttentionArgs& args, std::span<const AttentionNode> nodes) {
+  CheckArgs(args);
+  const int64_t stride = PartialStride(args.kv.v_dim);
+  pieces_.clear();
+  for (const AttentionNode& node : nodes) {
+    if (node.rows.rows == 0) continue;
+    CheckNode(args, node);
+    PlanSequence(args, node.rows, [&](AttentionPiece piece) {
+      piece.partial = node.partials + (node.rows.rows * piece.first_head + piece.lane_begin) * stride;
+      piece.chunk_begin = std::max(piece.chunk_begin, node.chunk_begin);
+      piece.chunk_end = std::min(piece.chunk_end, node.chunk_end);
+      if (piece.chunk_begin < piece.chunk_end)
+        pieces_.push_back(piece);
+      else  // l = 0: no lane of it sees a key here
+        std::fill_n(piece.partial, (piece.lane_end - piece.lane_begin) * stride, 0.0f);
+    });
+  }
+  RunPieces(args);
+}
+
+void AttentionRunner::RunPieces(const AttentionArgs& args) {
   if (pieces_.empty()) return;
-  int64_t total = 0;
-  for (const AttentionPiece& piece : pieces_) total += WorkOf(piece);
+  int64_t total = 0, last_chunk = 0;
+  for (const AttentionPiece& piece : pieces_) {
+    total += WorkOf(piece);
+    last_chunk = std::max(last_chunk, piece.chunk_end - 1);
+  }
+  tree_levels_ = std::bit_width(static_cast<uint64_t>(last_chunk)) + 1;
+  SF_CHECK_LE(tree_levels_, kMaxTreeLevels);
+  for (AttentionPiece& piece : pieces_) piece.tree_levels = tree_levels_;
   const bool threaded = pool_.size() > 1 && total >= kInlineWork;
   cuts_.clear();
   if (threaded) CutAlongKeys(args);
@@ -65,6 +133,28 @@ void AttentionRunner::Run(const AttentionArgs& args) {
   for (const Cut& cut : cuts_) table_.merge(cut.whole, cut.partials, ScratchOf(0));
 }
 
+void AttentionRunner::Finish(const AttentionArgs& args, const AttentionSequence& rows, const float* partials) {
+  CheckArgs(args);
+  const int64_t stride = PartialStride(args.kv.v_dim);
+  tree_levels_ = 1;
+  GrowScratch(args);
+  const int64_t total = PartialLanes(rows.rows, args.heads) * stride;
+  const int members = total < kInlineWork ? 1 : pool_.size();
+  const auto finish = [&](int member) {
+    int64_t count = 0;
+    PlanSequence(args, rows, [&](AttentionPiece piece) {
+      if (count++ % members != member) return;
+      piece.tree_levels = tree_levels_;
+      const float* from = partials + (rows.rows * piece.first_head + piece.lane_begin) * stride;
+      table_.merge(piece, {.data = from, .first_node = 0, .nodes = 1}, ScratchOf(member));
+    });
+  };
+  if (members == 1)
+    finish(0);
+  else
+    pool_.Run([&finish](int member) { finish(member); });
+}
+
 void AttentionRunner::RunMember(int member) {
   float* scratch = ScratchOf(member);
   while (true) {
@@ -72,38 +162,6 @@ void AttentionRunner::RunMember(int member) {
     if (i >= work_->size()) return;
     table_.attend((*work_)[i], scratch);
   }
-}
-
-void AttentionRunner::PlanPieces(const AttentionArgs& args) {
-  pieces_.clear();
-  int64_t last_chunk = 0;
-  for (const AttentionSequence& sequence : args.sequences) {
-    last_chunk = std::max(last_chunk, ChunkOf(args, sequence.first_position + std::max<int64_t>(sequence.rows, 1) - 1));
-    for (int head = 0; head < args.kv.kv_heads; ++head) {
-      const int first_head = std::max(0, head * KvGroup(args) - args.group_offset);
-      const int group = std::min(args.heads, (head + 1) * KvGroup(args) - args.group_offset) - first_head;
-      const int64_t lanes = sequence.rows * group;
-      const int64_t step = lanes >= kMinTiledLanes ? kMaxPieceLanes : group;
-      // The last rows see most keys: they go first, so that threads end together.
-      for (int64_t begin = (lanes - 1) / step * step; lanes > 0 && begin >= 0; begin -= step) {
-        const int64_t end = std::min(lanes, begin + step);
-        const VisibleKeys first = VisibleAt(args, sequence.first_position + begin / group);
-        const VisibleKeys last = VisibleAt(args, sequence.first_position + (end - 1) / group);
-        pieces_.push_back({.args = &args,
-                           .sequence = &sequence,
-                           .kv_head = head,
-                           .first_head = first_head,
-                           .group = group,
-                           .lane_begin = begin,
-                           .lane_end = end,
-                           .chunk_begin = ChunkOf(args, first.first),
-                           .chunk_end = ChunkOf(args, last.last) + 1});
-      }
-    }
-  }
-  tree_levels_ = std::bit_width(static_cast<uint64_t>(last_chunk)) + 1;
-  SF_CHECK_LE(tree_levels_, kMaxTreeLevels);
-  for (AttentionPiece& piece : pieces_) piece.tree_levels = tree_levels_;
 }
 
 // Few pieces with many keys (one long decode): each is cut into nodes of one level of the tree.

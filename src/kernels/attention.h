@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct AttentionShape {
 
 // A lane is one query: lane = row * group + g is query head first_head + g of the sequence's row `row`.
 // A piece is up to kMaxPieceLanes consecutive lanes over the chunks [chunk_begin, chunk_end), which is one node of the
-// tree (chunk_begin is a multiple of a power of two that is no less than their number) or everything that is visible.
+// tree, without those at its ends that no lane sees, or everything that is visible. Some lane sees each of them.
 struct AttentionPiece {
   const AttentionArgs* args = nullptr;
   const AttentionSequence* sequence = nullptr;
@@ -40,8 +41,6 @@ struct AttentionPiece {
   int64_t chunk_begin = 0, chunk_end = 0;
   float* partial = nullptr;  // null: meet the sink, divide and store to out; else [lane][PartialStride]: O[v_dim], m, l. l = 0: no key
 };
-
-inline int64_t PartialStride(int v_dim) { return int64_t{v_dim} + 2; }
 
 // The sink of a lane's head; only when there are sinks.
 inline float SinkOf(const AttentionPiece& piece, int64_t lane) {
@@ -61,6 +60,10 @@ struct VisibleKeys {
 };
 inline VisibleKeys VisibleAt(const AttentionArgs& args, int64_t position) {
   return {args.window > 0 && position >= args.window ? position - args.window + 1 : 0, position};
+}
+
+inline VisibleKeys VisibleTo(const AttentionPiece& piece, int64_t lane) {
+  return VisibleAt(*piece.args, piece.sequence->PositionOf(lane / piece.group));
 }
 
 // Address of the vector of one key or value. base and stride: kv.k and kv.k_dim, or kv.v and kv.v_stride().
@@ -120,6 +123,8 @@ class AttentionRunner {
  public:
   AttentionRunner(const OpsTable& table, ThreadPool& pool);
   void Run(const AttentionArgs& args);
+  void RunNodes(const AttentionArgs& args, std::span<const AttentionNode> nodes);
+  void Finish(const AttentionArgs& args, const AttentionSequence& rows, const float* partials);
 
  private:
   // A piece whose keys are shared out as whole nodes of the tree.
@@ -130,7 +135,7 @@ class AttentionRunner {
     int level = 0;  // of its nodes
   };
 
-  void PlanPieces(const AttentionArgs& args);
+  void RunPieces(const AttentionArgs& args);
   void CutAlongKeys(const AttentionArgs& args);
   void GrowScratch(const AttentionArgs& args);
   void RunMember(int member);

@@ -12,127 +12,14 @@
 #include "kernels/math.h"
 #include "kernels/numerics.h"
 #include "kernels/ops.h"
+#include "kernels/testing/attention_case.h"
 
 namespace sixfold {
 namespace {
 
-struct Request {
-  int64_t context = 0;  // positions before the step
-  int64_t rows = 0;
-};
-
-struct Shape {
-  int heads = 1, kv_heads = 1, k_dim = 64, v_dim = 64;
-  bool bf16 = true;
-  int chunk = 256;
-  int64_t window = 0;
-  bool v_in_k = false;
-  bool sinks = false;
-};
-
-std::vector<Isa> Isas() {
-  std::vector<Isa> isas;
-  for (int i = 0; i <= static_cast<int>(DetectIsa()); ++i) isas.push_back(static_cast<Isa>(i));
-  return isas;
-}
-
-// Requests whose K and V lie in shuffled pages of one pool. Every slot that no position owns holds NaN.
-struct Case {
-  Shape shape;
-  std::vector<Request> requests;
-  std::vector<float> q;                  // [rows, heads, k_dim]
-  std::vector<float> sinks;              // [heads], if the shape has them: from far below the scores to far above
-  std::vector<std::vector<float>> k, v;  // per request: [position][kv_head][dim], as stored
-  std::vector<std::byte> k_pages, v_pages;
-  std::vector<std::vector<int32_t>> pages;
-  int64_t rows = 0;
-
-  Case(const Shape& s, std::vector<Request> r, uint32_t seed = 1) : shape(s), requests(std::move(r)) {
-    std::mt19937 bits(seed);
-    std::normal_distribution<float> normal(0.0f, 1.0f);
-    int32_t total_pages = 3;  // some that nobody owns
-    for (const Request& request : requests) {
-      rows += request.rows;
-      total_pages += static_cast<int32_t>((request.context + request.rows + 15) / 16);
-    }
-    std::vector<int32_t> order(total_pages);
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), bits);
-    q.resize(rows * s.heads * s.k_dim);
-    for (float& value : q) value = normal(bits) * 1.5f;
-    for (int h = 0; s.sinks && h < s.heads; ++h) sinks.push_back(h % 5 == 4 ? (h % 2 == 0 ? 30.0f : -200.0f) : 2.0f * normal(bits));
-    const int64_t slots = int64_t{total_pages} * s.kv_heads * 16;
-    k_pages.assign(slots * s.k_dim * Width(), std::byte{0xff});  // NaN in both formats
-    v_pages.assign(slots * s.v_dim * Width(), std::byte{0xff});
-    size_t taken = 0;
-    for (const Request& request : requests) {
-      const int64_t length = request.context + request.rows;
-      auto& table = pages.emplace_back(order.begin() + taken, order.begin() + taken + (length + 15) / 16);
-      taken += table.size();
-      auto& key = k.emplace_back(length * s.kv_heads * s.k_dim);
-      auto& value = v.emplace_back(length * s.kv_heads * s.v_dim);
-      for (auto* matrix : {&key, &value})
-        for (float& element : *matrix) element = s.bf16 ? RoundToBf16(normal(bits)) : normal(bits);
-      for (int64_t p = 0; p < length; ++p) {
-        for (int h = 0; h < s.kv_heads; ++h) {
-          Store(&key[(p * s.kv_heads + h) * s.k_dim], s.k_dim, Slot(table, p, h), &k_pages);
-          if (s.v_in_k) std::copy_n(&key[(p * s.kv_heads + h) * s.k_dim], s.v_dim, &value[(p * s.kv_heads + h) * s.v_dim]);
-          Store(&value[(p * s.kv_heads + h) * s.v_dim], s.v_dim, Slot(table, p, h), &v_pages);
-        }
-      }
-    }
-  }
-
-  size_t Width() const { return shape.bf16 ? 2 : 4; }
-  int64_t Slot(const std::vector<int32_t>& table, int64_t position, int head) const {
-    return (int64_t{table[position / 16]} * shape.kv_heads + head) * 16 + position % 16;
-  }
-  void Store(const float* from, int dim, int64_t slot, std::vector<std::byte>* to) const {
-    for (int d = 0; d < dim; ++d) {
-      std::byte* at = to->data() + (slot * dim + d) * Width();
-      const uint16_t half = Bf16FromFloat(from[d]);
-      if (shape.bf16)
-        std::memcpy(at, &half, 2);
-      else
-        std::memcpy(at, &from[d], 4);
-    }
-  }
-
-  AttentionArgs Args(const std::vector<AttentionSequence>& sequences, float* out) {
-    return {.q = q.data(),
-            .out = out,
-            .heads = shape.heads,
-            .kv = {k_pages.data(), shape.v_in_k ? k_pages.data() : v_pages.data(), shape.bf16, shape.kv_heads,
-                   shape.k_dim, shape.v_dim, shape.v_in_k},
-            .scale = 1.0f / std::sqrt(static_cast<float>(shape.k_dim)),
-            .chunk = shape.chunk,
-            .window = shape.window,
-            .sinks = shape.sinks ? sinks.data() : nullptr,
-            .sequences = sequences};
-  }
-
-  std::vector<AttentionSequence> Sequences() const {
-    std::vector<AttentionSequence> sequences;
-    int64_t row = 0;
-    for (size_t i = 0; i < requests.size(); ++i) {
-      sequences.push_back({row, requests[i].rows, requests[i].context, pages[i].data()});
-      row += requests[i].rows;
-    }
-    return sequences;
-  }
-
-  std::vector<float> Run(Isa isa, int threads, const std::vector<AttentionSequence>& sequences) {
-    ThreadPool pool(threads, SetFloatMode);
-    Ops ops(isa, pool);
-    std::vector<float> out(rows * shape.heads * shape.v_dim, -7.0f);
-    ops.Attention(Args(sequences, out.data()));
-    return out;
-  }
-};
-
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using Case = AttentionCase;
+using Request = AttentionRequest;
+using Shape = AttentionCaseShape;
 
 // The definition in ops.h as a recursion over the tree, written apart from the kernels: dot products on zero-padded
 // blocks, one leaf at a time, no binary counter.
@@ -293,7 +180,7 @@ TEST(Attention, EveryIsaAndPoolSizeEqualsTheRecursiveDefinition) {
   for (size_t i = 0; i < Cases().size(); ++i) {
     Case c(Cases()[i].first, Cases()[i].second);
     const std::vector<float> want = Recursive(c);
-    for (const Isa isa : Isas())
+    for (const Isa isa : IsasHere())
       for (int threads = 1; threads <= 3; ++threads)
         EXPECT_TRUE(SameBits(c.Run(isa, threads, c.Sequences()), want))
             << "case " << i << ", " << NameOf(isa) << ", " << threads;
@@ -326,7 +213,7 @@ TEST(Attention, APrefillInPiecesEqualsTheWholeAndEveryDecodeStep) {
                              Shape{.heads = 4, .kv_heads = 2, .k_dim = 24, .v_dim = 24, .chunk = 16, .sinks = true},
                              Shape{.heads = 8, .kv_heads = 1, .k_dim = 80, .v_dim = 80, .bf16 = false, .chunk = 16}}) {
     Case c(shape, {{0, FullOr(150, 70)}});
-    for (const Isa isa : Isas()) {
+    for (const Isa isa : IsasHere()) {
       const std::vector<float> whole = c.Run(isa, 1, c.Sequences());
       for (const int64_t step : {1, 7, 64}) {
         std::vector<float> pieces(whole.size());
@@ -345,7 +232,7 @@ TEST(Attention, APrefillInPiecesEqualsTheWholeAndEveryDecodeStep) {
 TEST(Attention, RequestsTogetherEqualRequestsAlone) {
   SetFloatMode();
   Case c({.heads = 6, .kv_heads = 2, .chunk = 64}, {{100, 1}, {0, 33}, {31, 1}, {64, 17}, {500, 1}, {0, 1}});
-  for (const Isa isa : Isas()) {
+  for (const Isa isa : IsasHere()) {
     const std::vector<float> together = c.Run(isa, 3, c.Sequences());
     ThreadPool pool(1, SetFloatMode);
     Ops ops(isa, pool);
@@ -362,7 +249,7 @@ TEST(Attention, ALongDecodeIsTheSameHoweverItsKeysAreShared) {
       Case c({.heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .chunk = chunk, .window = window},
              {{FullOr(5000, 1800), 1}, {FullOr(3333, 1111), 1}});
       const std::vector<float> want = c.Run(Isa::kScalar, 1, c.Sequences());
-      for (const Isa isa : Isas())
+      for (const Isa isa : IsasHere())
         for (int threads = 1; threads <= 4; ++threads)
           EXPECT_TRUE(SameBits(c.Run(isa, threads, c.Sequences()), want))
               << NameOf(isa) << ", " << threads << ", chunk " << chunk;
@@ -378,7 +265,7 @@ TEST(Attention, PagesBeforeTheWindowAreNotLookedAt) {
     const int64_t first_seen = c.requests[i].context - 39;
     for (int64_t page = 0; (page + 1) * 16 <= first_seen; ++page) c.pages[i][page] = 1 << 30;  // far outside
   }
-  for (const Isa isa : Isas())
+  for (const Isa isa : IsasHere())
     for (const int threads : {1, 2}) EXPECT_TRUE(SameBits(c.Run(isa, threads, c.Sequences()), want)) << NameOf(isa);
 }
 
@@ -388,7 +275,7 @@ TEST(Attention, NanAmongTheVisibleKeysIsNotHidden) {
     Case c({.heads = 3, .kv_heads = 1, .bf16 = bf16, .chunk = 32}, {{0, 64}});
     const int64_t slot = c.Slot(c.pages[0], 40, 0);
     std::fill_n(c.k_pages.begin() + slot * 64 * c.Width(), 4, std::byte{0xff});
-    for (const Isa isa : Isas()) {
+    for (const Isa isa : IsasHere()) {
       const std::vector<float> out = c.Run(isa, 1, c.Sequences());
       for (int64_t row = 0; row < 64; ++row) EXPECT_EQ(std::isnan(out[row * 3 * 64]), row >= 40) << NameOf(isa);
     }
@@ -402,7 +289,7 @@ TEST(Attention, ScoresFarApartStayFinite) {
     for (float& value : c.q) value *= 60.0f;  // neighbouring leaves differ by more than ExpF reaches
     const std::vector<float> want = Recursive(c);
     for (const float value : want) ASSERT_TRUE(std::isfinite(value));
-    for (const Isa isa : Isas()) EXPECT_TRUE(SameBits(c.Run(isa, 1, c.Sequences()), want)) << NameOf(isa);
+    for (const Isa isa : IsasHere()) EXPECT_TRUE(SameBits(c.Run(isa, 1, c.Sequences()), want)) << NameOf(isa);
   }
 }
 
@@ -427,7 +314,7 @@ TEST(Attention, RandomShapesAgree) {
     Case c(s, requests, round);
     const std::vector<float> want = c.Run(Isa::kScalar, 1, c.Sequences());
     for (const float value : want) ASSERT_TRUE(std::isfinite(value));
-    for (const Isa isa : Isas())
+    for (const Isa isa : IsasHere())
       EXPECT_TRUE(SameBits(c.Run(isa, 2, c.Sequences()), want))
           << NameOf(isa) << " round " << round << " heads " << s.heads << "/" << s.kv_heads << " dims " << s.k_dim
           << "/" << s.v_dim << " bf16 " << s.bf16 << " chunk " << s.chunk << " window " << s.window;

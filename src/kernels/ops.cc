@@ -230,7 +230,7 @@ void Ops::WriteKv(const float* k, const float* v, std::span<const AttentionSeque
     Split(impl_->pool, sequence.rows, sequence.rows * kv.kv_heads * (kv.k_dim + kv.v_dim), 1,
           [&](int64_t begin, int64_t end) {
             for (int64_t r = begin; r < end; ++r) {
-              const int64_t position = sequence.first_position + r;
+              const int64_t position = sequence.PositionOf(r);
               const int64_t page = sequence.pages[position / kPageTokens];
               for (int h = 0; h < kv.kv_heads; ++h) {
                 const int64_t from = (sequence.first_row + r) * kv.kv_heads + h;
@@ -244,6 +244,22 @@ void Ops::WriteKv(const float* k, const float* v, std::span<const AttentionSeque
 }
 
 void Ops::Attention(const AttentionArgs& args) { impl_->attention.Run(args); }
+
+void Ops::AttentionNodes(const AttentionArgs& args, std::span<const AttentionNode> nodes) {
+  impl_->attention.RunNodes(args, nodes);
+}
+
+void Ops::MergePartials(float* left, const float* right, int64_t lanes, int v_dim) {
+  const OpsTable& table = impl_->table;
+  const int64_t stride = PartialStride(v_dim);
+  Split(impl_->pool, lanes, lanes * stride, 1, [&](int64_t begin, int64_t end) {
+    table.merge_partials(left + begin * stride, right + begin * stride, end - begin, v_dim);
+  });
+}
+
+void Ops::FinishPartials(const AttentionArgs& args, const AttentionSequence& rows, const float* partials) {
+  impl_->attention.Finish(args, rows, partials);
+}
 
 LogSoftmaxStats LogSoftmax(std::span<const float> logits) {
   struct Node {

@@ -43,9 +43,12 @@ struct KvLayerView {
 struct AttentionSequence {
   int64_t first_row = 0;  // in q, k, v and out
   int64_t rows = 0;
-  int64_t first_position = 0;      // absolute position of the first row; row r stands at first_position + r
-  // Page numbers of positions [0, first_position + rows). Those that no row sees (before a window) are not looked at.
+  int64_t first_position = 0;      // absolute position of the first row
+  // Page numbers of positions from 0 to the last row's. Those that no row sees (before a window) are not looked at.
   const int32_t* pages = nullptr;
+  int64_t position_step = 1;  // from one row to the next; more than 1: rows dealt out in turn over ranks
+
+  int64_t PositionOf(int64_t row) const { return first_position + row * position_step; }
 };
 
 struct AttentionArgs {
@@ -64,6 +67,20 @@ struct AttentionArgs {
   std::span<const AttentionSequence> sequences;
 };
 
+// One node of the chunk tree (Ops::Attention) for rows of one sequence: what they get from the keys of chunks
+// [chunk_begin, chunk_end), as far as each row sees them. The range is a node, possibly clipped at its ends to the chunks
+// that exist for these rows: it may begin where the first row's window does and end with the last row's chunk.
+//
+// A partial is [v_dim + 2]: O[v_dim], m, l; l = 0 says that the row sees no key of the node, and then O and m mean nothing.
+// Lanes are ordered by kv head, then row, then query head of the group.
+struct AttentionNode {
+  AttentionSequence rows;  // first_row in args.q; of pages only those of the node's chunks are looked at
+  int64_t chunk_begin = 0, chunk_end = 0;
+  float* partials = nullptr;  // [PartialLanes][PartialStride]
+};
+inline int64_t PartialLanes(int64_t rows, int heads) { return rows * heads; }
+inline int64_t PartialStride(int v_dim) { return int64_t{v_dim} + 2; }  // floats
+
 // How the outputs of a mixture of experts become one row a token.
 struct CombineArgs {
   float* slots = nullptr;            // [rows * top_k, n] expert outputs in any order; rounded in place if asked
@@ -76,7 +93,8 @@ struct CombineArgs {
   float* out = nullptr;              // [rows, n]
 };
 
-// Memory that Ops::Attention keeps between calls, when no call has more than these.
+// Memory that Ops::Attention and AttentionNodes keep between calls, when no call has more than these. A node counts as a
+// sequence, and its rows as rows of the call.
 struct AttentionNeeds {
   int threads = 1;
   int chunk = 256;
@@ -144,6 +162,15 @@ class Ops {
   // out = O / l; with a sink s, which is met once, after the root: M = max(m, s), a = ExpF(m - M),
   // out = (O * a) / fma(l, a, ExpF(s - M)). Slots of invisible positions may hold anything. NaN in a visible one gives NaN.
   void Attention(const AttentionArgs& args);
+
+  // The same in three steps, for keys that lie on several ranks: partials of nodes, merged as the tree says wherever they
+  // meet, then finished. Any nodes that together hold every chunk with a visible key once give Attention's bits: siblings
+  // merge, and a node whose sibling has no such chunk is its own parent. Of args, `out`, `sequences` and `sinks` are unused.
+  void AttentionNodes(const AttentionArgs& args, std::span<const AttentionNode> nodes);
+  // left = merge(left, right), lane by lane; `left` holds the earlier keys. l = 0 is the identity.
+  void MergePartials(float* left, const float* right, int64_t lanes, int v_dim);
+  // Meets the sinks, divides, and stores the rows' outputs to args.out. Looks at no page.
+  void FinishPartials(const AttentionArgs& args, const AttentionSequence& rows, const float* partials);
 
  private:
   struct Impl;

@@ -40,6 +40,8 @@ struct OpsTable {
   void (*attend)(const AttentionPiece& piece, float* scratch);
   // Merges the partials of the nodes that attend left, and finishes piece's lanes.
   void (*merge)(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch);
+  // left = merge(left, right) of [lanes][PartialStride].
+  void (*merge_partials)(float* left, const float* right, int64_t lanes, int v_dim);
 };
 
 const OpsTable& ScalarOps();

@@ -57,19 +57,19 @@ void Leaf(const AttentionPiece& piece, const float* q, int64_t first, int64_t la
   out[kv.v_dim + 1] = Dot(first - chunk_start, last - chunk_start, p, [](int64_t) { return 1.0f; });
 }
 
-// right = left + right in the order of the tree; l = 0 marks a side without keys.
-void MergeInto(const float* left, float* right, int v_dim) {
-  if (left[v_dim + 1] == 0) return;
-  if (right[v_dim + 1] == 0) {
-    std::copy(left, left + v_dim + 2, right);
+// out = merge(left, right), of which it may be either; l = 0 marks a side without keys.
+void Merge(const float* left, const float* right, int v_dim, float* out) {
+  if (left[v_dim + 1] == 0 || right[v_dim + 1] == 0) {
+    const float* from = left[v_dim + 1] == 0 ? right : left;
+    if (from != out) std::copy(from, from + v_dim + 2, out);
     return;
   }
   const float ml = left[v_dim], mr = right[v_dim];
   const float m = ml > mr ? ml : mr;
   const float a = ExpF(ml - m), b = ExpF(mr - m);
-  for (int d = 0; d < v_dim; ++d) right[d] = std::fma(left[d], a, right[d] * b);
-  right[v_dim] = m;
-  right[v_dim + 1] = std::fma(left[v_dim + 1], a, right[v_dim + 1] * b);
+  for (int d = 0; d < v_dim; ++d) out[d] = std::fma(left[d], a, right[d] * b);
+  out[v_dim + 1] = std::fma(left[v_dim + 1], a, right[v_dim + 1] * b);
+  out[v_dim] = m;
 }
 
 void Finish(const AttentionPiece& piece, int64_t lane, const float* node) {
@@ -106,14 +106,17 @@ void RefAttend(const AttentionPiece& piece, float* scratch) {
   float* q = scratch;
   float* score = q + kv.k_dim;
   float* nodes = score + args.chunk;
-  const auto merge = [&](int left, int right) { MergeInto(nodes + left * stride, nodes + right * stride, kv.v_dim); };
+  const auto merge = [&](int left, int right) {
+    float* to = nodes + right * stride;
+    Merge(nodes + left * stride, to, kv.v_dim, to);
+  };
   const int group = piece.group;
   for (int64_t lane = piece.lane_begin; lane < piece.lane_end; ++lane) {
     const int64_t row = lane / group;
     const float* from =
         args.q + ((piece.sequence->first_row + row) * args.heads + piece.first_head + lane % group) * kv.k_dim;
     for (int d = 0; d < kv.k_dim; ++d) q[d] = kv.bf16 ? RoundToBf16(from[d]) : from[d];
-    const VisibleKeys visible = VisibleAt(args, piece.sequence->first_position + row);
+    const VisibleKeys visible = VisibleTo(piece, lane);
     ChunkTree tree(piece.tree_levels);
     for (int64_t c = piece.chunk_begin; c < piece.chunk_end; ++c) {
       const int64_t first = std::max(visible.first, c * args.chunk);
@@ -131,11 +134,14 @@ void RefAttend(const AttentionPiece& piece, float* scratch) {
   }
 }
 
-void RefMergePartials(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch) {
+void RefMergeNodes(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch) {
   const int v_dim = piece.args->kv.v_dim;
   const int64_t stride = PartialStride(v_dim);
   const int64_t lanes = piece.lane_end - piece.lane_begin;
-  const auto merge = [&](int left, int right) { MergeInto(scratch + left * stride, scratch + right * stride, v_dim); };
+  const auto merge = [&](int left, int right) {
+    float* to = scratch + right * stride;
+    Merge(scratch + left * stride, to, v_dim, to);
+  };
   for (int64_t lane = 0; lane < lanes; ++lane) {
     ChunkTree tree(piece.tree_levels);
     for (int64_t node = 0; node < partials.nodes; ++node) {
@@ -145,6 +151,11 @@ void RefMergePartials(const AttentionPiece& piece, const AttentionPartials& part
     }
     Finish(piece, piece.lane_begin + lane, scratch + tree.Root(merge) * stride);
   }
+}
+
+void RefMergePartials(float* left, const float* right, int64_t lanes, int v_dim) {
+  const int64_t stride = PartialStride(v_dim);
+  for (int64_t lane = 0; lane < lanes; ++lane, left += stride, right += stride) Merge(left, right, v_dim, left);
 }
 
 }  // namespace sixfold

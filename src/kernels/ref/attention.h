@@ -9,6 +9,7 @@ namespace sixfold {
 
 int64_t RefAttentionScratch(const AttentionShape& shape);
 void RefAttend(const AttentionPiece& piece, float* scratch);
-void RefMergePartials(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch);
+void RefMergeNodes(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch);
+void RefMergePartials(float* left, const float* right, int64_t lanes, int v_dim);
 
 }  // namespace sixfold

@@ -120,7 +120,8 @@ const OpsTable& ScalarOps() {
       .find = Find,
       .attention_scratch = RefAttentionScratch,
       .attend = RefAttend,
-      .merge = RefMergePartials,
+      .merge = RefMergeNodes,
+      .merge_partials = RefMergePartials,
   };
   return kTable;
 }

@@ -37,8 +37,12 @@ void Avx2Attend(const AttentionPiece& piece, float* scratch) {
     AttendTile(piece, scratch);
 }
 
-void Avx2MergePartials(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch) {
-  MergePartialsOfLanes(piece, partials, scratch);
+void Avx2MergeNodes(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch) {
+  MergeNodesOfRow(piece, partials, scratch);
+}
+
+void Avx2MergePartials(float* left, const float* right, int64_t lanes, int v_dim) {
+  MergeLanes(left, right, lanes, v_dim);
 }
 
 }  // namespace sixfold

@@ -42,8 +42,12 @@ void Avx512Attend(const AttentionPiece& piece, float* scratch) {
     AttendTile(piece, scratch);
 }
 
-void Avx512MergePartials(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch) {
-  MergePartialsOfLanes(piece, partials, scratch);
+void Avx512MergeNodes(const AttentionPiece& piece, const AttentionPartials& partials, float* scratch) {
+  MergeNodesOfRow(piece, partials, scratch);
+}
+
+void Avx512MergePartials(float* left, const float* right, int64_t lanes, int v_dim) {
+  MergeLanes(left, right, lanes, v_dim);
 }
 
 }  // namespace sixfold

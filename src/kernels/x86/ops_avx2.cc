@@ -44,7 +44,8 @@ const OpsTable& Avx2Ops() {
       .find = Find,
       .attention_scratch = Avx2AttentionScratch,
       .attend = Avx2Attend,
-      .merge = Avx2MergePartials,
+      .merge = Avx2MergeNodes,
+      .merge_partials = Avx2MergePartials,
   };
   return kTable;
 }

@@ -48,7 +48,8 @@ const OpsTable& Avx512Ops() {
       .find = Find,
       .attention_scratch = Avx512AttentionScratch,
       .attend = Avx512Attend,
-      .merge = Avx512MergePartials,
+      .merge = Avx512MergeNodes,
+      .merge_partials = Avx512MergePartials,
   };
   return kTable;
 }
