@@ -87,13 +87,13 @@ Result<Limits> LimitsFrom(const Options& options, const std::string& model_path)
 }
 
 // `logits` and `perplexity`: steps of one sequence on the first replica, all rows wanted.
-MemoryWork PrefillWork(const Limits& limits) {
+MemoryWork PrefillWork(const Limits& limits, const Layout& layout) {
   const int64_t chunk = std::min(limits.batched_tokens, limits.tokens);
   MemoryWork work{
       .step_rows = {chunk},
       .wanted_rows_max = chunk,
       .positions_max = limits.tokens,
-      .kv_blocks = static_cast<int32_t>(std::min<int64_t>(BlocksFor(limits.tokens), INT32_MAX))};
+      .kv_blocks = static_cast<int32_t>(std::min<int64_t>(PlacementOf(layout).BlocksOfOwner(limits.tokens, 1), INT32_MAX))};
   if (limits.tokens % chunk != 0) work.step_rows.push_back(limits.tokens % chunk);
   if (limits.command == CommandId::kLogits) work.embedded_tokens_max = limits.tokens;
   return work;
@@ -156,7 +156,8 @@ Result<int32_t> EngineBlocks(const Limits& limits, const PlannedModel& planned,
       ResolveOptions(limits.engine, {.geometry = LargestKvGeometry(layout),
                                      .model_max_positions = planned.config.max_positions,
                                      .available_bytes = left,
-                                     .ranks_here = static_cast<int>(table.here.size())}));
+                                     .ranks_here = static_cast<int>(table.here.size()),
+                                     .placement = PlacementOf(layout)}));
   return resolved.blocks;
 }
 
@@ -173,7 +174,7 @@ Result<MemoryTable> Tabulate(const Limits& limits, const PlannedModel& planned,
   MemoryTable table{.here = RanksHere(launch, layout.world()), .available = launch.available_bytes};
   MemoryWork work = HasEngine(limits.command)
                         ? EngineWork(limits, layout, planned.config.max_positions)
-                        : PrefillWork(limits);
+                        : PrefillWork(limits, layout);
   work.tokenizer_bytes = limits.tokenizer_bytes;
   const auto plan = [&] {
     return PlanMemory(*planned.store, planned.config, planned.options, layout, work);

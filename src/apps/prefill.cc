@@ -3,18 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "engine/memory.h"
+#include "kv/block_pool.h"
+#include "model/micro_batch.h"
 
 namespace sixfold::apps {
 
 Result<std::unique_ptr<Prefill>> Prefill::Create(StepModel& model, int64_t tokens_max, int64_t chunk) {
   const KvGeometry geometry = model.kv_geometry();
-  const int64_t blocks = BlocksFor(tokens_max);
+  const int64_t blocks = model.kv_placement().BlocksOfOwner(tokens_max, 1);
   const int64_t available = AvailableMemoryBytes();
   const int64_t bytes_here = geometry.block_bytes() * model.ranks_here();
   if (blocks > INT32_MAX || (available > 0 && bytes_here > available / blocks)) {
@@ -29,7 +30,9 @@ Result<std::unique_ptr<Prefill>> Prefill::Create(StepModel& model, int64_t token
 Status Prefill::Run(std::span<const TokenId> tokens, int64_t logits_from,
                     const OnLogits& on_logits) {
   const auto count = static_cast<int64_t>(tokens.size());
-  SF_CHECK_LE(BlocksFor(count), blocks_);
+  SF_CHECK_LE(count, placement_.TokensIn(blocks_));
+  BlockPool pool(static_cast<int32_t>(placement_.UnitsOfPool(blocks_)), placement_.pools());
+  std::vector<int32_t> units;
   for (int64_t begin = 0; begin < count; begin += chunk_) {
     const int64_t end = std::min(begin + chunk_, count);
     const int64_t wanted_from = std::clamp(logits_from, begin, end);
@@ -40,8 +43,9 @@ Status Prefill::Run(std::span<const TokenId> tokens, int64_t logits_from,
                           .rows = end - begin,
                           .logit_rows = end - wanted_from,
                           .blocks = {}};
-    sequence.blocks.resize(static_cast<size_t>(BlocksFor(end)));
-    std::iota(sequence.blocks.begin(), sequence.blocks.end(), 0);
+    pool.TakeFor(placement_, {.first_position = begin, .rows = end - begin, .units = static_cast<int64_t>(units.size())},
+                 MicroBatchEnds(end - begin, MicroBatchCount(end - begin, placement_.stages)), &units);
+    sequence.blocks = BlockTable(placement_, units, end, blocks_);
     batch.sequences.push_back(std::move(sequence));
     if (replay_ != nullptr) ForceRows(begin, end);
     SF_ASSIGN_OR_RETURN(const std::span<const float> logits, model_.Forward(batches));

@@ -41,9 +41,10 @@ class Prefill {
   void ForceRows(int64_t begin, int64_t end);
 
   Prefill(StepModel& model, int64_t blocks, int64_t chunk)
-      : model_(model), blocks_(blocks), chunk_(chunk) {}
+      : model_(model), placement_(model.kv_placement()), blocks_(blocks), chunk_(chunk) {}
 
   StepModel& model_;
+  const KvPlacement placement_;
   int64_t blocks_;
   int64_t chunk_;
   TokenRoutes* record_ = nullptr;

@@ -147,12 +147,14 @@ class Recorder {
   void Add(int rank, int64_t step, const Model::Observation& seen) {
     if (step != step_) return;
     const int dp = layout_.Shard(rank).dp;
-    int64_t row = ShareOf(rows_[static_cast<size_t>(dp)], micro_batches_, seen.micro_batch).begin +
-                  seen.first_row;
-    for (int d = 0; d < dp; ++d) row += rows_[static_cast<size_t>(d)];
+    int64_t first = ShareOf(rows_[static_cast<size_t>(dp)], micro_batches_, seen.micro_batch).begin;
+    for (int d = 0; d < dp; ++d) first += rows_[static_cast<size_t>(d)];
+    const int64_t hidden = layout_.shape().hidden;
     const std::lock_guard lock(mutex_);
-    std::copy(seen.rows.begin(), seen.rows.end(),
-              layers_[static_cast<size_t>(seen.layer)].begin() + row * layout_.shape().hidden);
+    for (size_t i = 0; i < seen.row_numbers.size(); ++i) {
+      std::copy_n(seen.rows.begin() + static_cast<int64_t>(i) * hidden, hidden,
+                  layers_[static_cast<size_t>(seen.layer)].begin() + (first + seen.row_numbers[i]) * hidden);
+    }
   }
 
   // First layer whose rows differ, and the first such row.

@@ -1,11 +1,11 @@
 #include "apps/verify_run.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/random.h"
-#include "kv/geometry.h"
+#include "kv/block_pool.h"
 #include "mesh/axes.h"
+#include "model/micro_batch.h"
 
 namespace sixfold::apps {
 namespace {
@@ -18,17 +18,13 @@ int64_t LongestPrompt(const VerifyWork& work) {
   return static_cast<int64_t>(longest);
 }
 
-// Rows of one sequence in a step, as a part of a batch. Its blocks are its own: `slot` counts the
-// replica's sequences.
-StepSequence Rows(const VerifyWork& work, int sequence, int64_t slot, int64_t step) {
+// Rows of one sequence in a step, as a part of a batch.
+StepSequence Rows(const VerifyWork& work, int sequence, int64_t step) {
   const auto prompt = static_cast<int64_t>(work.prompts[static_cast<size_t>(sequence)].size());
-  StepSequence out{.first_position = step == 0 ? 0 : prompt + step - 1,
-                   .rows = step == 0 ? prompt : 1,
-                   .logit_rows = step == 0 ? prompt : 1};
-  const int64_t each = BlocksFor(LongestPrompt(work) + work.decode_steps);
-  out.blocks.resize(static_cast<size_t>(BlocksFor(out.first_position + out.rows)));
-  std::iota(out.blocks.begin(), out.blocks.end(), static_cast<int32_t>(slot * each));
-  return out;
+  return {.first_position = step == 0 ? 0 : prompt + step - 1,
+          .rows = step == 0 ? prompt : 1,
+          .logit_rows = step == 0 ? prompt : 1,
+          .blocks = {}};
 }
 
 }  // namespace
@@ -73,7 +69,7 @@ std::vector<StepBatch> BatchesOf(const VerifyWork& work, int replicas, int64_t s
     StepBatch& batch = batches.emplace_back();
     for (size_t slot = 0; slot < sequences.size(); ++slot) {
       const auto s = static_cast<size_t>(sequences[slot]);
-      batch.sequences.push_back(Rows(work, sequences[slot], static_cast<int64_t>(slot), step));
+      batch.sequences.push_back(Rows(work, sequences[slot], step));
       if (step == 0) {
         batch.tokens.insert(batch.tokens.end(), work.prompts[s].begin(), work.prompts[s].end());
       } else {
@@ -107,12 +103,40 @@ StepRoutes RoutesOf(const StepRoutes& whole, std::span<const StepBatch> batches)
 
 }  // namespace
 
+namespace {
+
+// Takes what the rows of a replica's batch lack, and writes its block tables. units: [sequences of the replica].
+void FillBlocks(const KvPlacement& placement, int64_t blocks, int micro_batches, BlockPool* pool,
+                std::vector<std::vector<int32_t>>* units, StepBatch* batch) {
+  const std::vector<int64_t> ends = MicroBatchEnds(static_cast<int64_t>(batch->tokens.size()), micro_batches);
+  int64_t row = 0;
+  for (size_t i = 0; i < batch->sequences.size(); ++i) {
+    StepSequence& s = batch->sequences[i];
+    std::vector<int32_t>& own = (*units)[i];
+    pool->TakeFor(placement,
+                  {.first_position = s.first_position, .rows = s.rows, .units = static_cast<int64_t>(own.size()), .batch_row = row},
+                  ends, &own);
+    s.blocks = BlockTable(placement, own, s.first_position + s.rows, blocks);
+    row += s.rows;
+  }
+}
+
+}  // namespace
+
 Status RunVerifyWork(StepModel& model, const VerifyWork& work, const OnStep& on_step) {
-  const int64_t blocks = BlocksFor(LongestPrompt(work) + work.decode_steps) *
-                         static_cast<int64_t>(work.prompts.size());
+  const KvPlacement placement = model.kv_placement();
+  const int64_t blocks = placement.BlocksOfOwner(LongestPrompt(work) + work.decode_steps,
+                                                 static_cast<int64_t>(work.prompts.size()));
   SF_RETURN_IF_ERROR(model.AllocateKv(static_cast<int32_t>(blocks)));
+  std::vector<BlockPool> pools(static_cast<size_t>(model.replicas()),
+                               BlockPool(static_cast<int32_t>(placement.UnitsOfPool(blocks)), placement.pools()));
+  std::vector<std::vector<std::vector<int32_t>>> units(pools.size(), std::vector<std::vector<int32_t>>(work.prompts.size()));
   for (int64_t step = 0; step < work.steps(); ++step) {
-    const std::vector<StepBatch> batches = BatchesOf(work, model.replicas(), step);
+    std::vector<StepBatch> batches = BatchesOf(work, model.replicas(), step);
+    size_t longest = 0;
+    for (const StepBatch& batch : batches) longest = std::max(longest, batch.tokens.size());
+    const int count = MicroBatchCount(static_cast<int64_t>(longest), placement.stages);
+    for (size_t r = 0; r < batches.size(); ++r) FillBlocks(placement, blocks, count, &pools[r], &units[r], &batches[r]);
     // Replicas hold the sequences in order, so that their rows are in order too.
     if (!work.routes.empty()) model.ForceRoutes(RoutesOf(work.routes[static_cast<size_t>(step)], batches));
     SF_ASSIGN_OR_RETURN(const std::span<const float> logits, model.Forward(batches));

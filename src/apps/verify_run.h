@@ -30,7 +30,7 @@ VerifyWork MakeVerifyWork(int64_t vocab, int64_t max_positions, int decode_steps
 
 // Sequences of each replica: shared out in order, the last of four or more replicas stays idle.
 std::vector<std::vector<int>> SequencesOf(const VerifyWork& work, int replicas);
-// One step's batches, [replica].
+// One step's batches, [replica], without block tables.
 std::vector<StepBatch> BatchesOf(const VerifyWork& work, int replicas, int64_t step);
 
 // Logits of a step, [rows(step)][vocab], in order of sequences whatever the replicas.

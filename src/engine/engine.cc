@@ -92,10 +92,12 @@ Engine::Impl::Impl(std::unique_ptr<StepModel> step_model, ResolvedOptions resolv
       options(std::move(resolved.options)),
       limits{.max_num_batched_tokens = options.max_num_batched_tokens,
              .max_num_seqs = options.max_num_seqs,
-             .max_chunk_tokens = options.max_prefill_chunk_tokens},
+             .max_chunk_tokens = options.max_prefill_chunk_tokens,
+             .block_tokens = model->kv_placement().unit_tokens()},
       inbox(int64_t{options.max_num_seqs} * model->replicas() + options.max_queued_requests),
-      pools(model->replicas(), BlockPool(resolved.blocks)),
-      runner(*model, pools) {
+      pools(model->replicas(), BlockPool(static_cast<int32_t>(model->kv_placement().UnitsOfPool(resolved.blocks)),
+                                         model->kv_placement().pools())),
+      runner(*model, pools, resolved.blocks) {
   AddUnique(eos_ids, model->eos_ids());
   AddUnique(eos_ids, options.eos_ids);
   // A damaged config may name ids that the vocabulary lacks; no logit could choose them.
@@ -337,7 +339,8 @@ Result<std::unique_ptr<Engine>> Engine::StartWith(std::unique_ptr<StepModel> mod
                       ResolveOptions(options, {.geometry = model->kv_geometry(),
                                                .model_max_positions = model->max_positions(),
                                                .available_bytes = AvailableMemoryBytes(),
-                                               .ranks_here = model->ranks_here()}));
+                                               .ranks_here = model->ranks_here(),
+                                               .placement = model->kv_placement()}));
   SF_RETURN_IF_ERROR(model->AllocateKv(resolved.blocks));
   std::unique_ptr<Engine> engine(new Engine());
   engine->impl_ = std::make_unique<Impl>(std::move(model), std::move(resolved));

@@ -64,21 +64,23 @@ Result<ResolvedOptions> ResolveOptions(const EngineOptions& options, const Memor
   }
   const int64_t block_bytes = setting.geometry.block_bytes();
   int64_t blocks = std::min<int64_t>(bytes / block_bytes, std::numeric_limits<int32_t>::max());
-  if (choose_length) length = std::min(setting.model_max_positions, blocks * kPageTokens);
-  if (length < 2 || BlocksFor(length) > blocks) {
+  const KvPlacement& placement = setting.placement;
+  if (choose_length) length = std::min(setting.model_max_positions, placement.TokensIn(blocks));
+  if (length < 2 || placement.BlocksOfOwner(length, 1) > blocks) {
     const int64_t wanted = choose_length ? 2 : length;
     const std::string given = fmt::format("{} {} bytes ({} blocks of {} tokens)",
                                           choose_bytes ? "this machine's share for K/V is" : "--kv-cache-memory gives",
                                           bytes, blocks, kPageTokens);
+    const int64_t needed = placement.BlocksOfOwner(wanted, 1) * block_bytes;
     std::string message = fmt::format(
         "a context of {} tokens needs {} bytes of K/V memory, {}: give "
         "--kv-cache-memory {} or more",
-        wanted, BlocksFor(wanted) * block_bytes, given, BlocksFor(wanted) * block_bytes);
-    if (blocks > 0) message += fmt::format(", or --max-model-len {} or less", blocks * kPageTokens);
+        wanted, needed, given, needed);
+    if (placement.TokensIn(blocks) >= 2) message += fmt::format(", or --max-model-len {} or less", placement.TokensIn(blocks));
     return OutOfMemory(message);
   }
   // More than all sequences can fill is never used. A size that was asked for is kept.
-  if (choose_bytes) blocks = std::min(blocks, BlocksFor(length) * r.options.max_num_seqs);
+  if (choose_bytes) blocks = std::min(blocks, placement.BlocksOfOwner(length, r.options.max_num_seqs));
   bytes = blocks * block_bytes;
   r.blocks = static_cast<int32_t>(blocks);
   return r;

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "engine/engine.h"
 #include "kv/geometry.h"
+#include "kv/placement.h"
 
 namespace sixfold {
 
@@ -15,7 +16,7 @@ int64_t AvailableMemoryBytes();
 
 struct ResolvedOptions {
   EngineOptions options;  // without zeros that stand for "choose"
-  int32_t blocks = 0;     // of K/V on each replica; one sequence of max_model_len always fits
+  int32_t blocks = 0;     // of K/V on each rank; one sequence of max_model_len always fits on a replica
 };
 
 // What the options are held against.
@@ -24,6 +25,7 @@ struct MemorySetting {
   int64_t model_max_positions = 0;
   int64_t available_bytes = 0;  // of this machine; 0: not known
   int ranks_here = 1;           // that share them; K/V memory is counted per rank
+  KvPlacement placement = {};
 };
 
 // Errors: kInvalidArgument names the flag whose value no machine could serve; kOutOfMemory names --kv-cache-memory and

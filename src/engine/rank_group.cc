@@ -218,6 +218,7 @@ RankGroup::~RankGroup() {
 
 int RankGroup::replicas() const { return impl_->spec.layout.dp(); }
 KvGeometry RankGroup::kv_geometry() const { return impl_->geometry; }
+KvPlacement RankGroup::kv_placement() const { return PlacementOf(impl_->spec.layout); }
 int RankGroup::ranks_here() const { return impl_->ranks_here; }
 int64_t RankGroup::vocab() const { return impl_->spec.config.vocab; }
 int64_t RankGroup::max_positions() const { return impl_->spec.config.max_positions; }

@@ -42,6 +42,7 @@ class RankGroup : public StepModel {
 
   int replicas() const override;
   KvGeometry kv_geometry() const override;
+  KvPlacement kv_placement() const override;
   int ranks_here() const override;
   int64_t vocab() const override;
   int64_t max_positions() const override;

@@ -58,6 +58,15 @@ void RankRunner::MakeCommunicators() {
   comm_.tp = tp_.get();
   const int stage_ids = kTpIds + world, leader_ids = stage_ids + world;
   const int expert_ids = leader_ids + world, etp_ids = expert_ids + world;
+  const int context_ids = etp_ids + world, ulysses_ids = context_ids + world;
+  const std::vector<int> context = layout.ContextGroup(rank_);
+  cp_ = Group(Axis::kCp, context_ids, context);
+  comm_.cp = cp_.get();
+  if (layout.context().ulysses > 1) {
+    const int u = layout.context().ulysses, first = own.cp / u * u;
+    ulysses_ = Group(Axis::kCp, ulysses_ids, {context.begin() + first, context.begin() + first + u});
+    comm_.ulysses = ulysses_.get();
+  }
   if (layout.dispatches()) {
     experts_ = Group(Axis::kEp, expert_ids, layout.DispatchGroup(rank_));
     etp_ = Group(Axis::kEtp, etp_ids, layout.EtpGroup(rank_));
@@ -71,13 +80,14 @@ void RankRunner::MakeCommunicators() {
   if (!own.last_stage) {
     comm_.next = Pair(Axis::kPp, stage_ids + rank_, rank_, layout.RankAt({.tp = own.tp, .cp = own.cp, .dp = own.dp, .pp = own.pp + 1}));
   }
-  const auto leader_axis = [&](const RankShard& s) { return s.dp > 0 ? Axis::kDp : s.pp > 0 ? Axis::kPp : Axis::kTp; };
-  if (own.last_stage && rank_ != 0) comm_.leader = Pair(leader_axis(own), leader_ids + rank_, 0, rank_);
+  if (own.last_stage && rank_ != 0) comm_.leader = Pair(LeaderAxis(layout, rank_), leader_ids + rank_, 0, rank_);
   if (rank_ != 0) return;
   for (int dp = 0; dp < layout.dp(); ++dp) {
-    for (int tp = 0; tp < layout.tp(); ++tp) {
-      const int from = layout.RankAt({.tp = tp, .dp = dp, .pp = layout.pp() - 1});
-      from_last_stage_.push_back(from == 0 ? nullptr : Pair(leader_axis(layout.Shard(from)), leader_ids + from, 0, from));
+    for (int cp = 0; cp < layout.cp(); ++cp) {
+      for (int tp = 0; tp < layout.tp(); ++tp) {
+        const int from = layout.RankAt({.tp = tp, .cp = cp, .dp = dp, .pp = layout.pp() - 1});
+        from_last_stage_.push_back(from == 0 ? nullptr : Pair(LeaderAxis(layout, from), leader_ids + from, 0, from));
+      }
     }
   }
 }
@@ -198,23 +208,27 @@ Status RankRunner::RunMine(const RankCommand& command) {
   for (const StepBatch& batch : command.batches) rows = std::max(rows, batch.tokens.size());
   const int count = MicroBatchCount(static_cast<int64_t>(rows), spec_.layout.pp());
   const RankShard& own = model_->shard();
-  rows_.assign(count, {});
+  micro_batches_.clear();
+  for (const StepBatch& batch : command.batches) micro_batches_.push_back(SplitBatch(batch, count));
+  shape_ = ShapeOfStep(spec_.layout, micro_batches_, kv_->blocks());
+  row_numbers_.assign(count, {});
+  std::vector<std::vector<std::vector<int64_t>>> rows_of(count);
   for (int b = 0; b < count; ++b) {
-    for (const StepBatch& batch : command.batches) {
-      rows_[b].push_back(ShareOf(static_cast<int64_t>(batch.tokens.size()), count, b).size());
+    for (const std::vector<MicroBatchShape>& replica : shape_.replicas) {
+      row_numbers_[b].emplace_back();
+      rows_of[b].emplace_back();
+      for (const std::vector<RowRun>& runs : DealBatch(spec_.layout, replica[b])) {
+        row_numbers_[b].back().push_back(RowNumbers(runs));
+        rows_of[b].back().push_back(static_cast<int64_t>(row_numbers_[b].back().back().size()));
+      }
     }
-  }
-  // Only the leader needs those of other replicas.
-  micro_batches_.assign(command.batches.size(), {});
-  for (int dp = 0; dp < spec_.layout.dp(); ++dp) {
-    if (rank_ == 0 || dp == own.dp) micro_batches_[dp] = SplitBatch(command.batches[dp], count);
   }
   model_->RecordRoutes(command.record_routes ? Model::Recording::kOn : Model::Recording::kOff);
   if (!command.forced.replicas.empty()) {
     model_->ForceRoutes({.top_k = spec_.config.moe.top_k, .experts = command.forced.replicas[own.dp]});
   }
   const Status status =
-      model_->RunStage({.micro_batches = micro_batches_[own.dp], .rows = rows_, .step = command.step}, *kv_);
+      model_->RunStage({.micro_batches = micro_batches_[own.dp], .rows = rows_of, .step = command.step}, *kv_);
   comm_ns_ += (transport_.wait_time() - waited).count();
   step_ns_ += Since(start);
   return status;
@@ -241,7 +255,6 @@ Result<std::span<const float>> RankRunner::Step(std::vector<StepBatch> batches, 
 Status RankRunner::CollectLogits() {
   const Layout& layout = spec_.layout;
   const int64_t vocab = layout.shape().vocab;
-  shape_ = ShapeOfStep(micro_batches_);
   int64_t total = 0;
   for (const auto& replica : shape_.replicas) {
     for (const MicroBatchShape& batch : replica) total += static_cast<int64_t>(batch.wanted.size());
@@ -250,25 +263,31 @@ Status RankRunner::CollectLogits() {
   int64_t row = 0;
   for (int dp = 0; dp < layout.dp(); ++dp) {
     int64_t own_row = 0;  // in the leader's own logits
-    for (const MicroBatchShape& batch : shape_.replicas[dp]) {
-      const auto wanted = static_cast<int64_t>(batch.wanted.size());
-      for (int tp = 0; tp < layout.tp(); ++tp) {
-        const Share share = ShareOf(vocab, layout.tp(), tp);
-        Communicator* from = from_last_stage_[dp * layout.tp() + tp];
-        const float* rows = nullptr;
-        if (from == nullptr) {
-          rows = model_->stage_logits().data() + own_row * share.size();
-        } else {
-          shard_.resize(wanted * share.size());
-          SF_RETURN_IF_ERROR(from->Recv(1, std::as_writable_bytes(std::span(shard_))));
-          rows = shard_.data();
-        }
-        for (int64_t r = 0; r < wanted; ++r) {
-          std::copy_n(rows + r * share.size(), share.size(), &logits_[(row + r) * vocab + share.begin]);
+    for (size_t b = 0; b < shape_.replicas[dp].size(); ++b) {
+      const std::vector<int32_t>& wanted = shape_.replicas[dp][b].wanted;
+      for (int cp = 0; cp < layout.cp(); ++cp) {
+        const std::vector<int32_t>& numbers = row_numbers_[b][dp][cp];
+        const std::vector<int32_t> own = OwnWanted(wanted, numbers);
+        const auto count = static_cast<int64_t>(own.size());
+        for (int tp = 0; tp < layout.tp(); ++tp) {
+          const Share share = ShareOf(vocab, layout.tp(), tp);
+          Communicator* from = from_last_stage_[(dp * layout.cp() + cp) * layout.tp() + tp];
+          const float* rows = nullptr;
+          if (from == nullptr) {
+            rows = model_->stage_logits().data() + own_row * share.size();
+            own_row += count;
+          } else {
+            shard_.resize(count * share.size());
+            SF_RETURN_IF_ERROR(from->Recv(1, std::as_writable_bytes(std::span(shard_))));
+            rows = shard_.data();
+          }
+          for (int64_t r = 0; r < count; ++r) {
+            const auto place = std::lower_bound(wanted.begin(), wanted.end(), numbers[own[r]]) - wanted.begin();
+            std::copy_n(rows + r * share.size(), share.size(), &logits_[(row + place) * vocab + share.begin]);
+          }
         }
       }
-      row += wanted;
-      own_row += wanted;
+      row += static_cast<int64_t>(wanted.size());
     }
   }
   return OkStatus();
@@ -282,7 +301,9 @@ Status RankRunner::GatherRoutes() {
   const auto sparse_before = [&](int64_t layer) { return std::count(m.sparse.begin(), m.sparse.begin() + layer, true); };
   const auto own_slots = [&](const RankShard& s) {
     int64_t slots = 0;
-    for (const std::vector<int64_t>& rows : rows_) slots += layout.DispatchRows(rows[s.dp], s.tp).size() * top_k;
+    for (const auto& rows : row_numbers_) {
+      slots += layout.DispatchRows(static_cast<int64_t>(rows[s.dp][s.cp].size()), s.tp).size() * top_k;
+    }
     return slots;
   };
   Bounds bounds = {0};
@@ -304,12 +325,16 @@ Status RankRunner::GatherRoutes() {
     for (int64_t l = sparse_before(s.layers.begin); l < sparse_before(s.layers.end); ++l) {
       std::vector<int32_t>& to = routes_.replicas[s.dp][l];
       int64_t first = 0;  // row of the micro-batch in the replica's step
-      for (const std::vector<int64_t>& rows : rows_) {
-        const Share own = layout.DispatchRows(rows[s.dp], s.tp);
-        to.resize(std::max(static_cast<int64_t>(to.size()), (first + rows[s.dp]) * top_k));
-        std::copy_n(from, own.size() * top_k, to.begin() + (first + own.begin) * top_k);
-        from += own.size() * top_k;
-        first += rows[s.dp];
+      for (size_t b = 0; b < row_numbers_.size(); ++b) {
+        const std::vector<int32_t>& numbers = row_numbers_[b][s.dp][s.cp];
+        const Share own = layout.DispatchRows(static_cast<int64_t>(numbers.size()), s.tp);
+        const int64_t rows = shape_.replicas[s.dp][b].rows;
+        to.resize(std::max(static_cast<int64_t>(to.size()), (first + rows) * top_k));
+        for (int64_t r = own.begin; r < own.end; ++r) {
+          std::copy_n(from, top_k, to.begin() + (first + numbers[r]) * top_k);
+          from += top_k;
+        }
+        first += rows;
       }
     }
   }

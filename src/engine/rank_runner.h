@@ -80,9 +80,9 @@ class RankRunner {
   Transport& transport_;
   Ledger ledger_, untracked_;  // of the model's operations; of the leader's own business
   ControlTraffic control_;
-  std::unique_ptr<Communicator> world_, tp_, experts_, etp_;
+  std::unique_ptr<Communicator> world_, tp_, cp_, ulysses_, experts_, etp_;
   std::vector<std::unique_ptr<Communicator>> pairs_;
-  std::vector<Communicator*> from_last_stage_;  // rank 0: by dp, then tp; null for itself
+  std::vector<Communicator*> from_last_stage_;  // rank 0: by dp, cp, then tp; null for itself
   RankComm comm_;
   std::unique_ptr<Model> model_;
   std::optional<KvStorage> kv_;
@@ -90,7 +90,7 @@ class RankRunner {
   StepShape shape_;
   StepRoutes routes_;
   std::vector<std::vector<StepBatch>> micro_batches_;  // [dp] of the step in work
-  std::vector<std::vector<int64_t>> rows_;             // [micro-batches][dp] of the step in work
+  std::vector<std::vector<std::vector<std::vector<int32_t>>>> row_numbers_;  // [micro-batches][dp][cp] rows of the micro-batch
   std::vector<float> shard_, logits_;
   std::vector<std::byte> message_;
   int64_t comm_ns_ = 0, idle_ns_ = 0, step_ns_ = 0;

@@ -1,20 +1,27 @@
 #include "engine/step.h"
 
-#include <optional>
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "model/micro_batch.h"
 
 namespace sixfold {
 
-StepRunner::StepRunner(StepModel& model, std::span<BlockPool> pools)
-    : model_(model), pools_(pools), sampler_(model.vocab()), batches_(pools.size()) {}
+StepRunner::StepRunner(StepModel& model, std::span<BlockPool> pools, int32_t blocks)
+    : model_(model), pools_(pools), placement_(model.kv_placement()), blocks_(blocks), sampler_(model.vocab()), batches_(pools.size()) {}
 
 Status StepRunner::Run(const GlobalPlan& plan, std::span<Sequence* const> sequences) {
   SF_CHECK_EQ(plan.replicas.size(), batches_.size());
   result_.rows = 0;
+  int64_t longest = 0;  // rows of a replica: they decide into how many micro-batches all are cut
+  for (const StepPlan& of_replica : plan.replicas) {
+    int64_t rows = 0;
+    for (const PlannedRows& planned : of_replica.rows) rows += planned.rows;
+    longest = std::max(longest, rows);
+  }
   for (size_t r = 0; r < batches_.size(); ++r) {
-    MoveBlocks(plan.replicas[r], static_cast<int32_t>(r), sequences);
+    MoveBlocks(plan.replicas[r], static_cast<int32_t>(r), longest, sequences);
     BuildBatch(plan.replicas[r], sequences, batches_[r]);
   }
   SF_ASSIGN_OR_RETURN(const std::span<const float> logits, model_.Forward(batches_));
@@ -27,21 +34,24 @@ void StepRunner::ReleaseBlocks(Sequence& sequence) {
   sequence.blocks.clear();
 }
 
-void StepRunner::MoveBlocks(const StepPlan& plan, int32_t replica, std::span<Sequence* const> sequences) {
+void StepRunner::MoveBlocks(const StepPlan& plan, int32_t replica, int64_t longest, std::span<Sequence* const> sequences) {
   for (const int32_t i : plan.preempt) {
     ReleaseBlocks(*sequences[i]);
     sequences[i]->progress.Preempt();
   }
   for (const int32_t i : plan.admit) sequences[i]->progress.Admit(replica);
+  int64_t rows = 0;
+  for (const PlannedRows& planned : plan.rows) rows += planned.rows;
+  const std::vector<int64_t> bounds = MicroBatchEnds(rows, MicroBatchCount(longest, placement_.stages));
+  rows = 0;
   for (const PlannedRows& planned : plan.rows) {
     Sequence& s = *sequences[planned.sequence];
     SF_CHECK_EQ(s.progress.replica, replica);
-    for (int64_t n = 0; n < planned.new_blocks; ++n) {
-      const std::optional<BlockId> block = pools_[replica].Take();
-      SF_CHECK(block.has_value());  // the plan counted them
-      s.blocks.push_back(block->value());
-    }
+    const KvDemand demand{.first_position = s.progress.computed, .rows = planned.rows, .units = s.progress.blocks, .batch_row = rows};
+    pools_[replica].TakeFor(placement_, demand, bounds, &s.blocks);
+    SF_CHECK_EQ(static_cast<int64_t>(s.blocks.size()), s.progress.blocks + planned.new_blocks);
     s.progress.blocks = static_cast<int64_t>(s.blocks.size());
+    rows += planned.rows;
   }
 }
 
@@ -56,7 +66,7 @@ void StepRunner::BuildBatch(const StepPlan& plan, std::span<Sequence* const> seq
     out.first_position = s.progress.computed;
     out.rows = rows;
     out.logit_rows = rows == s.progress.missing() ? 1 : 0;  // the last known token decides the next one
-    out.blocks.assign(s.blocks.begin(), s.blocks.end());
+    out.blocks = BlockTable(placement_, s.blocks, s.progress.computed + rows, blocks_);
     const auto first = s.tokens.begin() + s.progress.computed;
     batch.tokens.insert(batch.tokens.end(), first, first + rows);
   }

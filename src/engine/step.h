@@ -25,7 +25,7 @@ struct Sequence {
 
   std::vector<TokenId> tokens;  // prompt, then answer; progress.known of them
   int64_t prompt_tokens = 0;
-  std::vector<int32_t> blocks;  // progress.blocks of them, by position
+  std::vector<int32_t> blocks;  // progress.blocks units of K/V memory, by position
   SequenceProgress progress;
 
   std::span<const TokenId> prompt() const { return std::span(tokens).first(prompt_tokens); }
@@ -45,7 +45,8 @@ struct StepResult {
 class StepRunner {
  public:
   // Borrows both; one pool a replica.
-  StepRunner(StepModel& model, std::span<BlockPool> pools);
+  // blocks: of K/V memory on each rank.
+  StepRunner(StepModel& model, std::span<BlockPool> pools, int32_t blocks);
 
   // Carries a plan out. `sequences` are those of the snapshot that was planned for, in its order. A failure is the
   // model's: nothing was computed, and no step can follow.
@@ -56,12 +57,14 @@ class StepRunner {
   void ReleaseBlocks(Sequence& sequence);
 
  private:
-  void MoveBlocks(const StepPlan& plan, int32_t replica, std::span<Sequence* const> sequences);
+  void MoveBlocks(const StepPlan& plan, int32_t replica, int64_t longest, std::span<Sequence* const> sequences);
   void BuildBatch(const StepPlan& plan, std::span<Sequence* const> sequences, StepBatch& batch);
   void SampleRows(const GlobalPlan& plan, std::span<Sequence* const> sequences, std::span<const float> logits);
 
   StepModel& model_;
   const std::span<BlockPool> pools_;  // [replicas]
+  const KvPlacement placement_;
+  const int32_t blocks_;
   Sampler sampler_;
   std::vector<StepBatch> batches_;  // [replicas], reused
   StepResult result_;               // reused

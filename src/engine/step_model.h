@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "engine/expert_load.h"
 #include "kv/geometry.h"
+#include "kv/placement.h"
 #include "mesh/collectives.h"
 #include "model/step_batch.h"
 
@@ -26,13 +27,15 @@ class StepModel {
   virtual int replicas() const { return 1; }
   // Of the rank whose blocks are the largest: one block of a replica costs at most that much on any rank.
   virtual KvGeometry kv_geometry() const = 0;
+  // How a replica's K/V are dealt to the ranks that share its context.
+  virtual KvPlacement kv_placement() const { return {}; }
   // Ranks that share this machine's memory, each with blocks of its own.
   virtual int ranks_here() const { return 1; }
   virtual int64_t vocab() const = 0;
   virtual int64_t max_positions() const = 0;  // positions below it can be computed
   virtual std::span<const TokenId> eos_ids() const = 0;
 
-  // K/V memory of `blocks` blocks for each replica, once, before the first Forward. kOutOfMemory names the flag that
+  // K/V memory of `blocks` blocks for each rank, once, before the first Forward. kOutOfMemory names the flag that
   // shrinks it.
   virtual Status AllocateKv(int32_t blocks) = 0;
   // One pass of all replicas, batches[replica]; an idle replica's batch is empty. Writes K/V of the rows; returns logits

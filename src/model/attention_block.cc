@@ -92,10 +92,10 @@ Status AttentionBlock(ForwardContext& c, int layer, KvStorage& kv) {
   Rotate(c, &s.q, c.own.heads.size());
   Rotate(c, &s.k, c.own.kv_heads.size());
   const KvLayerView pages = kv.Layer(local);
-  c.ops.WriteKv(s.k.data(), s.v.data(), s.sequences, pages);
+  SF_RETURN_IF_ERROR(WriteKeys(c, s.k, &s.v, pages));
   s.attention.resize(s.q.size());
   const int group = c.config.heads / c.config.kv_heads;
-  c.ops.Attention({.q = s.q.data(),
+  SF_RETURN_IF_ERROR(Attend(c, {.q = s.q.data(),
                    .out = s.attention.data(),
                    .heads = static_cast<int>(c.own.heads.size()),
                    .kv_group = group,
@@ -105,7 +105,7 @@ Status AttentionBlock(ForwardContext& c, int layer, KvStorage& kv) {
                    .chunk = c.attention_chunk,
                    .window = c.config.layers[layer].window,
                    .sinks = w.sinks.empty() ? nullptr : w.sinks.data(),
-                   .sequences = s.sequences});
+                   .sequences = s.sequences}));
   RunNodes(c, s.attention, c.layout.output_cut(), w.o);
   return AddSum(c, c.layout.output_cut(), w.o_bias);
 }

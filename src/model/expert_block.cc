@@ -29,7 +29,7 @@ void Route(ForwardContext& c, const LayerWeights& w, size_t sparse_index, Share 
     float* weights = &s.slot_weights[r * moe.top_k];
     if (c.forced != nullptr) {
       const std::vector<int32_t>& given = c.forced->experts[sparse_index];
-      std::copy_n(&given[(c.batch_row + rows.begin + r) * moe.top_k], moe.top_k, experts);
+      std::copy_n(&given[(c.batch_row + c.row_numbers[rows.begin + r]) * moe.top_k], moe.top_k, experts);
       WeighExperts(moe, logits, experts, weights);
     } else {
       ChooseExperts(moe, logits, w.choice_bias, experts, weights);

@@ -19,7 +19,8 @@ void Embed(ForwardContext& c, const StepBatch& batch) {
   c.s.x.resize(c.own_rows.size() * hidden);
   c.pool.ParallelFor(c.own_rows.size(), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      DequantizeRow(c.weights.embedding, batch.tokens[c.own_rows.begin + r], c.s.x.data() + r * hidden);
+      const TokenId token = batch.tokens[c.row_numbers[c.own_rows.begin + r]];
+      DequantizeRow(c.weights.embedding, token, c.s.x.data() + r * hidden);
     }
   });
 }
@@ -30,17 +31,14 @@ void Begin(ForwardContext& c, const StepBatch& batch) {
   s.positions.clear();
   s.sequences.clear();
   s.wanted.clear();
-  for (const StepSequence& sequence : batch.sequences) {
-    const auto first = static_cast<int64_t>(s.positions.size());
-    s.sequences.push_back({.first_row = first,
-                           .rows = sequence.rows,
-                           .first_position = sequence.first_position,
-                           .pages = sequence.blocks.data()});
-    for (int64_t r = 0; r < sequence.rows; ++r) s.positions.push_back(sequence.first_position + r);
-    for (int64_t r = sequence.rows - sequence.logit_rows; r < sequence.rows; ++r) {
-      s.wanted.push_back(static_cast<int32_t>(first + r));
-    }
+  for (const RowRun& run : c.runs) {
+    s.sequences.push_back({.first_row = static_cast<int64_t>(s.positions.size()),
+                           .rows = run.rows,
+                           .first_position = run.position,
+                           .pages = batch.sequences[run.sequence].blocks.data()});
+    for (int64_t r = 0; r < run.rows; ++r) s.positions.push_back(run.position + r * run.stride);
   }
+  s.wanted = OwnWanted(WantedRows(batch), c.row_numbers);
   SF_CHECK_EQ(static_cast<int64_t>(s.positions.size()), c.rows);
   while (static_cast<int64_t>(s.row_numbers.size()) < c.rows) {
     s.row_numbers.push_back(static_cast<int32_t>(s.row_numbers.size()));
@@ -83,7 +81,7 @@ Status Logits(ForwardContext& c) {
 }  // namespace
 
 Status ForwardStage(ForwardContext& c, const StepBatch& batch, KvStorage& kv) {
-  c.rows = static_cast<int64_t>(batch.tokens.size());
+  c.rows = static_cast<int64_t>(c.row_numbers.size());
   c.own_rows = c.layout.sequence_parallel() ? ShareOf(c.rows, c.layout.tp(), c.own.tp) : Share{0, c.rows};
   Begin(c, batch);
   if (c.comm.transport != nullptr) {
@@ -101,7 +99,7 @@ Status ForwardStage(ForwardContext& c, const StepBatch& batch, KvStorage& kv) {
       SF_RETURN_IF_ERROR(AttentionBlock(c, layer, kv));
       SF_RETURN_IF_ERROR(sparse ? SparseBlock(c, layer, sparse_index) : DenseBlock(c, layer));
       if (c.observer != nullptr) {
-        (*c.observer)({.layer = layer, .micro_batch = c.micro_batch, .first_row = c.own_rows.begin, .rows = c.s.x});
+        (*c.observer)({.layer = layer, .micro_batch = c.micro_batch, .row_numbers = c.row_numbers.subspan(c.own_rows.begin, c.own_rows.size()), .rows = c.s.x});
       }
     }
     sparse_index += sparse ? 1 : 0;

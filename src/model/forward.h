@@ -12,6 +12,7 @@
 #include "kv/storage.h"
 #include "mesh/layout.h"
 #include "model/config.h"
+#include "model/context_attention.h"
 #include "model/loader.h"
 #include "model/model.h"
 #include "model/rank_comm.h"
@@ -20,8 +21,9 @@
 
 namespace sixfold {
 
-// Memory of a pass, kept between passes. All matrices are row-major fp32. "own rows": under sequence parallelism this
-// rank's share of the micro-batch, else all of them.
+// Memory of a pass, kept between passes. All matrices are row-major fp32. "rows": what the rank's tp group has of the
+// micro-batch (all, or a part under context parallelism). "own rows": under sequence parallelism this rank's share of them,
+// else all of them.
 struct ForwardScratch {
   std::vector<float> x;                         // [own rows, hidden]: the residual stream
   std::vector<float> normed;                    // [rows, hidden]: its norm
@@ -38,7 +40,7 @@ struct ForwardScratch {
   std::vector<int64_t> positions;
   std::vector<int32_t> row_numbers;             // 0, 1, 2 …: rows of cos and sin
   std::vector<int32_t> wanted;                  // rows whose logits are wanted
-  std::vector<AttentionSequence> sequences;
+  std::vector<AttentionSequence> sequences;     // runs of own rows
   Activations a;
   std::vector<Activations> a_nodes;             // one a node of a cut sum
   std::vector<Activations> a_heads;             // one a head, latent attention
@@ -80,15 +82,19 @@ struct ForwardContext {
   ExpertRoutes* record = nullptr;
   const ExpertRoutes* forced = nullptr;
 
+  ContextAttention* context = nullptr;     // K/V on several ranks: null when this one has all
+
   // Of the micro-batch.
   int64_t batch_row = 0;                   // its first row in the step's batch
+  std::span<const RowRun> runs = {};       // rows of it that this rank's tp group has, and their numbers in it
+  std::span<const int32_t> row_numbers = {};
   std::span<const int64_t> member_rows = {};  // rows that each member of the exchange sends
   size_t first_sparse = 0;                 // sparse layers before the stage
-  int64_t rows = 0;
-  Share own_rows;                          // rows of x
+  int64_t rows = 0;                        // of the tp group
+  Share own_rows;                          // rows of x, of these
 };
 
-// One micro-batch through this rank's stage. The residual stream comes from the embedding (first stage) or is in s.x; it is
+// One micro-batch through this rank's stage: context.runs of `batch`. The residual stream comes from the embedding (first stage) or is in s.x; it is
 // left in s.x. On the last stage s.logits holds the wanted rows of this rank's vocabulary share, and s.wanted names them.
 // Errors: the transport's.
 Status ForwardStage(ForwardContext& context, const StepBatch& batch, KvStorage& kv);

@@ -58,6 +58,19 @@ void RunNodes(ForwardContext& c, const std::vector<float>& in, const KCut& cut, 
   c.matmul.Run(s.tasks);
 }
 
+Status WriteKeys(ForwardContext& c, const std::vector<float>& k, const std::vector<float>* v, const KvLayerView& pages) {
+  const float* values = v != nullptr ? v->data() : nullptr;
+  if (c.context != nullptr) return c.context->WriteKeys(k.data(), values, pages);
+  c.ops.WriteKv(k.data(), values, c.s.sequences, pages);
+  return OkStatus();
+}
+
+Status Attend(ForwardContext& c, const AttentionArgs& args) {
+  if (c.context != nullptr) return c.context->Attend(args);
+  c.ops.Attention(args);
+  return OkStatus();
+}
+
 Status AddSum(ForwardContext& c, const KCut& cut, const std::vector<float>& bias) {
   ForwardScratch& s = c.s;
   SF_RETURN_IF_ERROR(SumParts(c, cut.tree, 1, &s.partials, &s.out));

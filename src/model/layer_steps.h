@@ -54,4 +54,9 @@ Status RunGatedFfn(ForwardContext& c, const GatedFfn& ffn);
 // x += sum of the parts + bias.
 Status AddSum(ForwardContext& c, const KCut& cut, const std::vector<float>& bias);
 
+// Keys and values of the rows into their pages, wherever these rest; v null where a value lies in its key. Then attention over
+// all that the rows see.
+Status WriteKeys(ForwardContext& c, const std::vector<float>& k, const std::vector<float>* v, const KvLayerView& pages);
+Status Attend(ForwardContext& c, const AttentionArgs& args);
+
 }  // namespace sixfold

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kv/geometry.h"
 #include "mesh/axes.h"
 
 namespace sixfold {
@@ -17,6 +18,12 @@ int MicroBatchCount(int64_t rows, int pp) {
   if (pp == 1) return 1;
   const int wanted = rows >= kRowsForTwo * pp ? 2 * pp : pp;
   return static_cast<int>(std::clamp<int64_t>(rows, 1, wanted));
+}
+
+std::vector<int64_t> MicroBatchEnds(int64_t rows, int count) {
+  std::vector<int64_t> ends;
+  for (int m = 0; m < count; ++m) ends.push_back(ShareOf(rows, count, m).end);
+  return ends;
 }
 
 std::vector<int64_t> WorstSteps(int64_t rows_max, int pp) {
@@ -53,21 +60,37 @@ std::vector<StepBatch> SplitBatch(const StepBatch& batch, int count) {
   return parts;
 }
 
-MicroBatchShape ShapeOfBatch(const StepBatch& batch) {
-  MicroBatchShape shape{.rows = static_cast<int64_t>(batch.tokens.size())};
+std::vector<int32_t> WantedRows(const StepBatch& batch) {
+  std::vector<int32_t> wanted;
   int64_t row = 0;
   for (const StepSequence& s : batch.sequences) {
-    for (int64_t r = s.rows - s.logit_rows; r < s.rows; ++r) shape.wanted.push_back(static_cast<int32_t>(row + r));
+    for (int64_t r = s.rows - s.logit_rows; r < s.rows; ++r) wanted.push_back(static_cast<int32_t>(row + r));
     row += s.rows;
+  }
+  return wanted;
+}
+
+MicroBatchShape ShapeOfBatch(const Layout& layout, const StepBatch& batch, int64_t blocks) {
+  MicroBatchShape shape{.rows = static_cast<int64_t>(batch.tokens.size()), .wanted = WantedRows(batch), .sequences = {}};
+  for (const StepSequence& s : batch.sequences) {
+    ContextSequence& context = shape.sequences.emplace_back();
+    context.first_position = s.first_position;
+    context.rows = s.rows;
+    if (layout.cp() == 1 || layout.context().by_token) continue;
+    const int64_t each = layout.context().chunk / kPageTokens;
+    const int64_t end = BlocksFor(s.first_position + s.rows);
+    for (int64_t block = 0; block < end; block += each) {
+      context.owners.push_back(static_cast<int32_t>(s.blocks[block] / blocks));
+    }
   }
   return shape;
 }
 
-StepShape ShapeOfStep(std::span<const std::vector<StepBatch>> micro_batches) {
+StepShape ShapeOfStep(const Layout& layout, std::span<const std::vector<StepBatch>> micro_batches, int64_t blocks) {
   StepShape shape;
   for (const std::vector<StepBatch>& replica : micro_batches) {
     shape.replicas.emplace_back();
-    for (const StepBatch& batch : replica) shape.replicas.back().push_back(ShapeOfBatch(batch));
+    for (const StepBatch& batch : replica) shape.replicas.back().push_back(ShapeOfBatch(layout, batch, blocks));
   }
   return shape;
 }

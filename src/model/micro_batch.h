@@ -14,6 +14,9 @@ namespace sixfold {
 // there is enough work in each (fewer bubbles); never more than rows, at least one.
 int MicroBatchCount(int64_t rows, int pp);
 
+// Where each of `count` micro-batches of `rows` rows ends (SplitBatch).
+std::vector<int64_t> MicroBatchEnds(int64_t rows, int count);
+
 // Of the steps of up to rows_max rows, those that can need most memory: the largest, and the one whose micro-batches are
 // the largest.
 std::vector<int64_t> WorstSteps(int64_t rows_max, int pp);
@@ -22,8 +25,11 @@ std::vector<int64_t> WorstSteps(int64_t rows_max, int pp);
 // then find the K/V of the earlier ones, since a stage takes micro-batches in order.
 std::vector<StepBatch> SplitBatch(const StepBatch& batch, int count);
 
-// What the layout needs to know of the batches of all replicas.
-StepShape ShapeOfStep(std::span<const std::vector<StepBatch>> micro_batches);
-MicroBatchShape ShapeOfBatch(const StepBatch& batch);
+// What the layout needs to know of the batches of all replicas. blocks: of K/V memory on a rank, by which block numbers name
+// owners (StepSequence::blocks).
+StepShape ShapeOfStep(const Layout& layout, std::span<const std::vector<StepBatch>> micro_batches, int64_t blocks);
+// Rows whose logits are wanted, ascending.
+std::vector<int32_t> WantedRows(const StepBatch& batch);
+MicroBatchShape ShapeOfBatch(const Layout& layout, const StepBatch& batch, int64_t blocks);
 
 }  // namespace sixfold

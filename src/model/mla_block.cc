@@ -89,9 +89,9 @@ Status MlaBlock(ForwardContext& c, int layer, KvStorage& kv) {
   Rotate(c, s.latent.data(), 1, static_cast<int>(k_dim));
   AbsorbQueries(c, w);
   const KvLayerView pages = kv.Layer(local);
-  c.ops.WriteKv(s.latent.data(), nullptr, s.sequences, pages);
+  SF_RETURN_IF_ERROR(WriteKeys(c, s.latent, nullptr, pages));
   s.attention.resize(c.rows * heads * m.kv_rank);
-  c.ops.Attention({.q = s.absorbed.data(),
+  SF_RETURN_IF_ERROR(Attend(c, {.q = s.absorbed.data(),
                    .out = s.attention.data(),
                    .heads = static_cast<int>(heads),
                    .kv_group = static_cast<int>(heads),
@@ -99,7 +99,7 @@ Status MlaBlock(ForwardContext& c, int layer, KvStorage& kv) {
                    .scale = AttentionScale(c.config),
                    .chunk = c.attention_chunk,
                    .window = c.config.layers[layer].window,
-                   .sequences = s.sequences});
+                   .sequences = s.sequences}));
   RunHeads(c, {.in = s.attention, .in_width = m.kv_rank, .weights = w.absorb_v, .out = s.v, .out_width = m.v_dim});
   RunNodes(c, s.v, c.layout.output_cut(), w.o);
   return AddSum(c, c.layout.output_cut(), w.o_bias);

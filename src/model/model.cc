@@ -54,7 +54,8 @@ struct Model::Impl {
             .planners = planners,
             .expert_tokens = expert_tokens,
             .record = recording == Recording::kOn ? &recorded : nullptr,
-            .forced = forced ? &*forced : nullptr};
+            .forced = forced ? &*forced : nullptr,
+            .context = context ? &*context : nullptr};
   }
 
   void SetUpExperts(int rank) {
@@ -85,6 +86,7 @@ struct Model::Impl {
   ForwardScratch scratch;
   StageBuffers buffers;
   std::optional<ExpertExchange> exchange;
+  std::optional<ContextAttention> context;   // when ranks share the context
   std::vector<DispatchPlanner> planners;     // [layers of the stage], when rows travel to experts
   std::vector<RankShard> members;            // of the exchange
   std::vector<int64_t> expert_tokens;
@@ -115,6 +117,7 @@ Result<std::unique_ptr<Model>> Model::LoadShard(std::shared_ptr<const WeightStor
   m.fingerprint = ModelFingerprint(*m.store, m.config, m.options);
   m.store->DropAllPages();  // what is left: norms, edges of tensors
   m.SetUpExperts(rank);
+  if (layout.cp() > 1) m.context.emplace(m.layout, m.shard, m.ops);
   return model;
 }
 
@@ -168,6 +171,8 @@ ExpertCounters Model::expert_counters() const {
   }
   return counters;
 }
+
+int64_t Model::transit_bytes_max() const { return impl_->context ? impl_->context->transit_bytes_max() : 0; }
 
 std::span<const float> Model::stage_logits() const { return impl_->buffers.logits; }
 

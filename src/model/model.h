@@ -39,7 +39,8 @@ std::string ModelFingerprint(const WeightStore& store, const ModelConfig& config
 // One step of a rank's stage.
 struct StageWork {
   std::span<const StepBatch> micro_batches;          // of its own replica
-  std::span<const std::vector<int64_t>> rows = {};   // [micro-batches][dp]: of every replica; only read where rows travel to experts
+  // [micro-batches][dp][cp]: rows of every tp group of a stage; only read where rows travel to experts.
+  std::span<const std::vector<std::vector<int64_t>>> rows = {};
   int64_t step = 0;                                  // for messages
 };
 
@@ -83,8 +84,8 @@ class Model {
   // empty.
   struct Observation {
     int layer = 0, micro_batch = 0;
-    int64_t first_row = 0;        // of the micro-batch
-    std::span<const float> rows;  // [rows, hidden]
+    std::span<const int32_t> row_numbers;  // of the micro-batch: which rows these are
+    std::span<const float> rows;           // [rows, hidden]
   };
   void Observe(std::function<void(const Observation&)> observer);
   // Rank 0, when it is of the last stage: [wanted rows of all micro-batches][vocabulary share].
@@ -98,6 +99,8 @@ class Model {
   const ExpertRoutes& recorded_routes() const;
   void ForceRoutes(ExpertRoutes routes);
   ExpertCounters expert_counters() const;
+  // The most bytes of keys and values under way between ranks that share a context, since start.
+  int64_t transit_bytes_max() const;
 
  private:
   Model();

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "model/micro_batch.h"
+
 namespace sixfold {
 
 namespace {
@@ -20,6 +22,20 @@ Status FinishAll(std::vector<std::pair<Communicator*, SendTicket>>& sends) {
 
 }  // namespace
 
+namespace {
+
+// Where the keys of the micro-batch's sequences lie on this rank.
+void BeginContext(ForwardContext& c, const StepBatch& batch, const MicroBatchShape& shape, int64_t blocks) {
+  std::vector<std::vector<int32_t>> tables;
+  for (const StepSequence& s : batch.sequences) {
+    tables.push_back(s.blocks);
+    for (int32_t& block : tables.back()) block = static_cast<int32_t>(block % blocks);
+  }
+  c.context->Begin(c.comm, shape.sequences, std::move(tables));
+}
+
+}  // namespace
+
 Status RunMicroBatches(ForwardContext& c, const StageWork& work, std::span<const RankShard> members, KvStorage& kv,
                        StageBuffers* buffers) {
   ForwardScratch& s = c.s;
@@ -31,15 +47,21 @@ Status RunMicroBatches(ForwardContext& c, const StageWork& work, std::span<const
   buffers->logits.clear();
   const auto run = [&]() -> Status {
     for (size_t m = 0; m < micro_batches.size(); ++m) {
+      const MicroBatchShape shape = ShapeOfBatch(c.layout, micro_batches[m], kv.blocks());
+      const std::vector<std::vector<RowRun>> deal = DealRows(c.layout.context(), shape.sequences);
+      const std::vector<int32_t> row_numbers = RowNumbers(deal[c.own.cp]);
+      c.runs = deal[c.own.cp];
+      c.row_numbers = row_numbers;
+      if (c.context != nullptr) BeginContext(c, micro_batches[m], shape, kv.blocks());
       if (c.comm.previous != nullptr) {
-        const auto rows = static_cast<int64_t>(micro_batches[m].tokens.size());
+        const auto rows = static_cast<int64_t>(row_numbers.size());
         const int64_t own = c.layout.sequence_parallel() ? ShareOf(rows, c.layout.tp(), c.own.tp).size() : rows;
         s.x.resize(own * c.config.hidden);
         SF_RETURN_IF_ERROR(c.comm.previous->Recv(0, std::as_writable_bytes(std::span(s.x))));
       }
       c.micro_batch = static_cast<int>(m);
       for (size_t i = 0; i < members.size(); ++i) {
-        member_rows[i] = c.layout.DispatchRows(work.rows[m][members[i].dp], members[i].tp).size();
+        member_rows[i] = c.layout.DispatchRows(work.rows[m][members[i].dp][members[i].cp], members[i].tp).size();
       }
       c.member_rows = member_rows;
       SF_RETURN_IF_ERROR(ForwardStage(c, micro_batches[m], kv));
@@ -76,6 +98,12 @@ KvGeometry KvGeometryOf(const Layout& layout, const RankShard& shard) {
           .v_dim = m.v_dim > 0 ? m.v_dim : m.head_dim,
           .bf16 = m.kv_element_bytes == 2,
           .v_in_k = m.v_in_k};
+}
+
+KvPlacement PlacementOf(const Layout& layout) {
+  if (layout.cp() == 1) return {.stages = layout.pp()};
+  const ContextRule& rule = layout.context();
+  return {.owners = rule.size, .chunk = rule.chunk, .interleave = rule.interleave, .striped = rule.by_token, .stages = layout.pp()};
 }
 
 KvGeometry LargestKvGeometry(const Layout& layout) {

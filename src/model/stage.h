@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kv/geometry.h"
+#include "kv/placement.h"
 #include "model/forward.h"
 
 namespace sixfold {
@@ -21,6 +22,8 @@ Status RunMicroBatches(ForwardContext& context, const StageWork& work, std::span
 
 // K/V of one block on a rank: its layers, and the K/V heads that its query heads read.
 KvGeometry KvGeometryOf(const Layout& layout, const RankShard& shard);
+// How the K/V of a replica's sequences are dealt to its context groups.
+KvPlacement PlacementOf(const Layout& layout);
 // Of the rank whose blocks are the largest.
 KvGeometry LargestKvGeometry(const Layout& layout);
 

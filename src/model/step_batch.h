@@ -14,7 +14,10 @@ struct StepSequence {
   int64_t first_position = 0;          // absolute position of its first row
   int64_t rows = 0;
   int64_t logit_rows = 0;              // logits are wanted for its last logit_rows rows (0: none)
-  std::vector<int32_t> blocks;         // block numbers of positions [0, first_position + rows)
+  // Block numbers of positions [0, first_position + rows). Where ranks share the context: owner * blocks of a rank + block of
+  // the owner; when keys rest in stripes (ContextRule::by_token) the blocks that all of them have under the same number, each
+  // for 16 positions of every owner.
+  std::vector<int32_t> blocks;
 };
 
 // Rows of all sequences, one after the other in order.

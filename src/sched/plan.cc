@@ -79,6 +79,8 @@ class ReplicaPlanner {
     return s.state == SequenceState::kRunning && s.missing() == 1;
   }
 
+  int64_t BlocksFor(int64_t tokens) const { return (tokens + limits_.block_tokens - 1) / limits_.block_tokens; }
+
   // Rows that the budgets allow, blocks aside.
   int64_t ChunkOf(int32_t sequence) const {
     const int64_t chunk = std::min(sequences_[sequence].missing(), rows_left_);
@@ -93,13 +95,13 @@ class ReplicaPlanner {
   void GiveRows(size_t i) {
     if (rows_left_ == 0) return;
     const SequenceProgress& s = sequences_[mine_[i].sequence];
-    while (blocks_free_ == 0 && s.blocks * kPageTokens == s.computed) {
+    while (blocks_free_ == 0 && s.blocks * limits_.block_tokens == s.computed) {
       if (!PreemptOneYoungerThan(i)) {
         went_short_ = true;
         return;
       }
     }
-    const int64_t room = (s.blocks + blocks_free_) * kPageTokens - s.computed;
+    const int64_t room = (s.blocks + blocks_free_) * limits_.block_tokens - s.computed;
     Give(mine_[i], std::min(ChunkOf(mine_[i].sequence), room));
   }
 

@@ -22,6 +22,7 @@ struct SchedLimits {
   int64_t max_num_batched_tokens = 512;  // rows of one step
   int64_t max_num_seqs = 64;             // sequences that hold blocks
   int64_t max_chunk_tokens = 0;          // rows of one sequence in one step; 0: only the bounds above
+  int64_t block_tokens = kPageTokens;    // positions of what is allocated at once
 };
 
 struct PlannedRows {

@@ -1,0 +1,586 @@
+#include "model/context_attention.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
+
+#include "base/check.h"
+#include "kv/geometry.h"
+
+namespace sixfold {
+
+namespace {
+
+std::span<const std::byte> BytesOf(std::span<const float> v) { return std::as_bytes(v); }
+std::span<std::byte> BytesOf(std::vector<float>& v) { return std::as_writable_bytes(std::span(v)); }
+
+int64_t ElementBytes(const KvLayerView& kv) { return kv.bf16 ? 2 : 4; }
+
+void CopyBytes(const std::byte* from, int64_t bytes, std::byte* to) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+std::vector<bool> HeldBy(const ContextSequence& s, int member) {
+  std::vector<bool> held(s.owners.size());
+  for (size_t c = 0; c < held.size(); ++c) held[c] = s.owners[c] == member;
+  return held;
+}
+
+// Keys of one member that a query sees, counted among the member's own: [first, last); by_token.
+struct LocalKeys {
+  int64_t first = 0, last = 0;
+  int64_t window() const { return first > 0 ? last - first : 0; }  // as AttentionArgs has it
+};
+
+LocalKeys KeysSeen(const ContextRule& rule, int member, int64_t position, int64_t window) {
+  const int64_t begin = window > 0 && position >= window ? position - window + 1 : 0;
+  return {KeysBelow(rule, member, begin), KeysBelow(rule, member, position + 1)};
+}
+
+// Buffers that one member sends to or gets from each of the others, one after the other.
+template <typename T>
+struct Slices {
+  std::vector<int64_t> begin = {0};  // [members + 1]
+  std::vector<std::span<T>> of;      // [members]
+
+  void Append(int64_t size) { begin.push_back(begin.back() + size); }
+  void Point(T* base) {
+    of.clear();
+    for (size_t i = 0; i + 1 < begin.size(); ++i) {
+      of.push_back(begin[i] == begin[i + 1] ? std::span<T>() : std::span<T>(base + begin[i], begin[i + 1] - begin[i]));
+    }
+  }
+};
+
+std::vector<std::span<const std::byte>> AsBytes(const std::vector<std::span<float>>& slices) {
+  std::vector<std::span<const std::byte>> bytes;
+  for (const std::span<float>& s : slices) bytes.push_back(std::as_bytes(s));
+  return bytes;
+}
+
+std::vector<std::span<std::byte>> AsWritableBytes(const std::vector<std::span<float>>& slices) {
+  std::vector<std::span<std::byte>> bytes;
+  for (const std::span<float>& s : slices) bytes.push_back(std::as_writable_bytes(s));
+  return bytes;
+}
+
+}  // namespace
+
+ContextAttention::ContextAttention(const Layout& layout, const RankShard& own, Ops& ops)
+    : layout_(layout), own_(own), ops_(ops), rule_(layout.context()) {}
+
+void ContextAttention::Begin(const RankComm& comm, std::vector<ContextSequence> sequences,
+                             std::vector<std::vector<int32_t>> tables) {
+  comm_ = comm;
+  sequences_ = std::move(sequences);
+  tables_ = std::move(tables);
+  plans_.clear();
+  int64_t rows = 0;
+  for (const ContextSequence& s : sequences_) rows += s.rows;
+  own_row_.assign(rows, -1);
+  int32_t number = 0;
+  for (const RowRun& run : DealRows(rule_, sequences_)[Member()]) {
+    for (int64_t i = 0; i < run.rows; ++i) own_row_[run.row + i * run.stride] = number++;
+  }
+}
+
+const ContextAttention::WindowPlan& ContextAttention::PlanFor(int64_t window) {
+  for (const auto& plan : plans_) {
+    if (plan->window == window) return *plan;
+  }
+  auto made = std::make_unique<WindowPlan>();
+  made->window = window;
+  made->plan = PlanContext(rule_, sequences_, window);
+  for (const ContextBlock& block : made->plan.blocks) {
+    std::vector<std::vector<int32_t>>& tables = made->tables.emplace_back(sequences_.size());
+    int32_t place = 0;
+    for (const PageRun& run : block.runs) {
+      std::vector<int32_t>& table = tables[run.sequence];
+      table.resize(std::max<size_t>(table.size(), run.first + run.pages), -1);
+      for (int64_t i = 0; i < run.pages; ++i) table[run.first + i] = place++;
+    }
+  }
+  plans_.push_back(std::move(made));
+  return *plans_.back();
+}
+
+// --- Keys to their owners --------------------------------------------------------------------------
+
+Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayerView& kv) {
+  const auto moves = KeysToMove(rule_, sequences_);
+  const bool striped = rule_.form == CpForm::kStriped && !rule_.by_token;
+  std::vector<AttentionSequence> written;
+  int64_t row = 0;
+  for (const RowRun& run : DealRows(rule_, sequences_)[Member()]) {
+    // Strided rows rest at their owners in whole chunks; by_token they lie without gaps on this one.
+    if (!striped || sequences_[run.sequence].rows == 1) {
+      const int64_t position = rule_.by_token ? KeysBelow(rule_, Member(), run.position) : run.position;
+      written.push_back({.first_row = row, .rows = run.rows, .first_position = position, .pages = tables_[run.sequence].data()});
+    }
+    row += run.rows;
+  }
+  ops_.WriteKv(k, v, written, kv);
+  if (!striped || !PlanFor(0).plan.prefills) return OkStatus();
+
+  const int64_t k_n = int64_t{kv.kv_heads} * kv.k_dim, v_n = kv.v_in_k ? 0 : int64_t{kv.kv_heads} * kv.v_dim;
+  const int64_t row_bytes = (k_n + v_n) * ElementBytes(kv);
+  Slices<std::byte> out, in;
+  std::vector<int32_t> rows;
+  for (int m = 0; m < rule_.size; ++m) {
+    out.Append(RowsOf(moves[Member()][m]) * row_bytes);
+    in.Append(RowsOf(moves[m][Member()]) * row_bytes);
+  }
+  keys_out_.resize(out.begin.back());
+  keys_in_.resize(in.begin.back());
+  NoteTransit(static_cast<int64_t>(keys_out_.size() + keys_in_.size()));
+  out.Point(keys_out_.data());
+  in.Point(keys_in_.data());
+  for (int m = 0; m < rule_.size; ++m) {
+    rows.clear();
+    for (const RowRun& run : moves[Member()][m]) {
+      for (int64_t i = 0; i < run.rows; ++i) rows.push_back(own_row_[run.row + i * run.stride]);
+    }
+    if (rows.empty()) continue;
+    ops_.GatherRows(k, k_n, rows, kv.bf16, out.of[m].data());
+    if (v_n > 0) ops_.GatherRows(v, v_n, rows, kv.bf16, out.of[m].data() + static_cast<int64_t>(rows.size()) * k_n * ElementBytes(kv));
+  }
+  SF_RETURN_IF_ERROR(comm_.cp->AllToAll({out.of.begin(), out.of.end()}, in.of));
+  written.clear();
+  int64_t arrived = 0;
+  for (int m = 0; m < rule_.size; ++m) {
+    const int64_t count = RowsOf(moves[m][Member()]);
+    keys_.resize((arrived + count) * k_n);
+    values_.resize((arrived + count) * v_n);
+    if (count == 0) continue;
+    ops_.Widen(in.of[m].data(), count * k_n, kv.bf16, keys_.data() + arrived * k_n);
+    if (v_n > 0) ops_.Widen(in.of[m].data() + count * k_n * ElementBytes(kv), count * v_n, kv.bf16, values_.data() + arrived * v_n);
+    for (const RowRun& run : moves[m][Member()]) {
+      for (int64_t i = 0; i < run.rows; ++i) {
+        written.push_back({.first_row = arrived++, .rows = 1, .first_position = run.position + i * run.stride, .pages = tables_[run.sequence].data()});
+      }
+    }
+  }
+  ops_.WriteKv(keys_.data(), v_n > 0 ? values_.data() : nullptr, written, kv);
+  return OkStatus();
+}
+
+// --- Partial results -------------------------------------------------------------------------------
+
+int ContextAttention::NewBuffer(int64_t floats) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<int>(buffers_.size()));
+    buffers_.emplace_back();
+  }
+  const int buffer = free_.back();
+  free_.pop_back();
+  if (static_cast<int64_t>(buffers_[buffer].size()) < floats) buffers_[buffer].resize(floats);
+  return buffer;
+}
+
+// Merges a node with its siblings as far as they have come.
+void ContextAttention::Insert(QueryRun* run, Node node, int64_t lanes, int v_dim) {
+  while (true) {
+    auto sibling = run->waiting.end();
+    if (rule_.by_token) {
+      sibling = run->waiting.begin();
+    } else {
+      const ChunkRange range = SiblingOf(run->visible, node.range);
+      if (!range.empty()) {
+        sibling = std::find_if(run->waiting.begin(), run->waiting.end(), [&](const Node& n) { return n.range == range; });
+      }
+    }
+    if (sibling == run->waiting.end()) break;
+    Node left = *sibling, right = node;
+    run->waiting.erase(sibling);
+    if (right.range.begin < left.range.begin) std::swap(left, right);
+    ops_.MergePartials(buffers_[left.buffer].data(), buffers_[right.buffer].data(), lanes, v_dim);
+    free_.push_back(right.buffer);
+    node = {{left.range.begin, right.range.end}, left.buffer};
+  }
+  run->waiting.push_back(node);
+}
+
+void ContextAttention::AppendByToken(const WindowPlan& plan, QueryRun run, std::vector<QueryRun>* out) const {
+  // Rows go together while on every member each sees one key more than the one before it, through equal windows.
+  const auto uniform = [&](int64_t before, int64_t after) {
+    for (int m = 0; m < rule_.size; ++m) {
+      const LocalKeys a = KeysSeen(rule_, m, before, plan.window), b = KeysSeen(rule_, m, after, plan.window);
+      if (a.last == 0 || b.last != a.last + 1 || a.window() != b.window()) return false;
+    }
+    return true;
+  };
+  for (int64_t begin = 0; begin < run.rows;) {
+    int64_t end = begin + 1;
+    while (end < run.rows && uniform(run.position + (end - 1) * run.stride, run.position + end * run.stride)) ++end;
+    QueryRun part = run;
+    part.first_row += begin;
+    part.position += begin * run.stride;
+    part.rows = end - begin;
+    out->push_back(std::move(part));
+    begin = end;
+  }
+}
+
+// Rows of the sequences with more than one. first_row: they follow each other in the query matrix from there on; without, they
+// stand where this rank has them among all its rows.
+void ContextAttention::AppendRuns(const WindowPlan& plan, int member, std::optional<int64_t> first_row, std::vector<QueryRun>* out) const {
+  int64_t row = first_row.value_or(0);
+  for (const RowRun& run : plan.plan.rows[member]) {
+    if (sequences_[run.sequence].rows == 1) continue;
+    if (!first_row) row = own_row_[run.row];
+    const QueryRun whole{.sequence = run.sequence, .first_row = row, .position = run.position, .rows = run.rows, .stride = run.stride, .visible = {}, .waiting = {}};
+    row += run.rows;
+    if (rule_.by_token) {
+      AppendByToken(plan, whole, out);
+      continue;
+    }
+    out->push_back(whole);
+    QueryRun& q = out->back();
+    q.visible = VisibleChunks(rule_.chunk, q.position, q.position + (q.rows - 1) * q.stride, plan.window);
+  }
+}
+
+void ContextAttention::RunNodes(const AttentionArgs& args, std::span<const AttentionNode> nodes, std::span<const int> runs,
+                                std::span<const Node> results) {
+  ops_.AttentionNodes(args, nodes);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    Insert(&runs_[runs[i]], results[i], nodes[i].rows.rows * args.heads, args.kv.v_dim);
+  }
+}
+
+void ContextAttention::AttendBlock(const Call& call, int member, const std::byte* data) {
+  const WindowPlan& plan = *call.plan;
+  const int64_t pages = plan.plan.blocks[member].pages;
+  if (pages == 0) return;
+  AttentionArgs args = call.args;
+  int64_t k_bytes = 0;
+  PageBytes(call, &k_bytes);
+  // The view is read only; KvLayerView serves writers too.
+  std::byte* base = const_cast<std::byte*>(data);
+  args.kv.kv_heads = static_cast<int>(call.kv_heads.size());
+  args.kv.k = base;
+  args.kv.v = args.kv.v_in_k ? base : base + pages * k_bytes;
+  std::vector<AttentionNode> nodes;
+  std::vector<int> runs;
+  std::vector<Node> results;
+  const auto add = [&](size_t run, const AttentionSequence& rows, ChunkRange range, ChunkRange result) {
+    const int buffer = NewBuffer(rows.rows * args.heads * (args.kv.v_dim + 2));
+    nodes.push_back({.rows = rows, .chunk_begin = range.begin, .chunk_end = range.end, .partials = nullptr});
+    runs.push_back(static_cast<int>(run));
+    results.push_back({result, buffer});
+  };
+  const auto flush = [&] {
+    for (size_t i = 0; i < nodes.size(); ++i) nodes[i].partials = buffers_[results[i].buffer].data();
+    if (!nodes.empty()) RunNodes(args, nodes, runs, results);
+    nodes.clear();
+    runs.clear();
+    results.clear();
+  };
+  std::vector<std::vector<bool>> held(sequences_.size());
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const QueryRun& run = runs_[i];
+    const std::vector<int32_t>& table = plan.tables[member][run.sequence];
+    AttentionSequence rows{.first_row = run.first_row, .rows = run.rows, .first_position = run.position, .pages = table.data()};
+    if (rule_.by_token) {
+      const LocalKeys keys = KeysSeen(rule_, member, run.position, plan.window);
+      if (keys.first == keys.last) continue;
+      if (keys.window() != args.window) flush();
+      args.window = keys.window();
+      rows.first_position = keys.last - 1;
+      add(i, rows, VisibleChunks(rule_.chunk, keys.last - 1, keys.last - 2 + run.rows, keys.window()), {member, member + 1});
+      continue;
+    }
+    rows.position_stride = run.stride;
+    std::vector<bool>& has = held[run.sequence];
+    if (has.empty()) has = HeldBy(sequences_[run.sequence], member);
+    for (const ChunkRange& node : MaximalNodes(run.visible, has)) add(i, rows, node, node);
+  }
+  flush();
+}
+
+void ContextAttention::AttendBlocks(const Call& call, int first_member, int members, const std::byte* data) {
+  int64_t k_bytes = 0;
+  const int64_t page_bytes = PageBytes(call, &k_bytes);
+  for (int m = first_member; m < first_member + members; ++m) {
+    AttendBlock(call, m, data);
+    data += call.plan->plan.blocks[m].pages * page_bytes;
+  }
+}
+
+void ContextAttention::Finish(const Call& call) {
+  for (QueryRun& run : runs_) {
+    SF_CHECK_EQ(run.waiting.size(), 1u);
+    const AttentionSequence rows{.first_row = run.first_row, .rows = run.rows, .first_position = run.position};
+    ops_.FinishPartials(call.args, rows, buffers_[run.waiting[0].buffer].data());
+    free_.push_back(run.waiting[0].buffer);
+  }
+  runs_.clear();
+}
+
+// --- Pages under way -------------------------------------------------------------------------------
+
+// Of a page of the call's K/V heads; k_bytes: of its keys.
+int64_t ContextAttention::PageBytes(const Call& call, int64_t* k_bytes) const {
+  const KvLayerView& kv = call.args.kv;
+  *k_bytes = call.kv_heads.size() * kPageTokens * kv.k_dim * ElementBytes(kv);
+  return *k_bytes + (kv.v_in_k ? 0 : call.kv_heads.size() * kPageTokens * kv.v_dim * ElementBytes(kv));
+}
+
+// This rank's block: keys of all its pages, then values; `kv_heads` of those that the rank has.
+void ContextAttention::Pack(const Call& call, Share kv_heads, std::byte* out) const {
+  const KvLayerView& kv = call.args.kv;
+  const auto pack = [&](const std::byte* base, int dim) {
+    const int64_t head_bytes = int64_t{kPageTokens} * dim * ElementBytes(kv);
+    for (const PageRun& run : call.plan->plan.blocks[Member()].runs) {
+      for (int64_t page = run.first; page < run.first + run.pages; ++page) {
+        const int64_t at = (int64_t{tables_[run.sequence][page]} * kv.kv_heads + kv_heads.begin) * head_bytes;
+        CopyBytes(base + at, kv_heads.size() * head_bytes, out);
+        out += kv_heads.size() * head_bytes;
+      }
+    }
+  };
+  pack(kv.k, kv.k_dim);
+  if (!kv.v_in_k) pack(kv.v, kv.v_dim);
+}
+
+void ContextAttention::NoteTransit(int64_t bytes) { transit_bytes_max_ = std::max(transit_bytes_max_, bytes); }
+
+Status ContextAttention::Gather(const Call& call) {
+  int64_t k_bytes = 0;
+  const int64_t page_bytes = PageBytes(call, &k_bytes);
+  Bounds bounds = {0};
+  for (const ContextBlock& block : call.plan->plan.blocks) bounds.push_back(bounds.back() + block.pages * page_bytes);
+  block_.resize(bounds.back());
+  NoteTransit(bounds.back());
+  Pack(call, call.kv_heads, block_.data() + bounds[Member()]);
+  SF_RETURN_IF_ERROR(comm_.cp->AllGather(bounds, block_.data()));
+  AttendBlocks(call, 0, rule_.size, block_.data());
+  return OkStatus();
+}
+
+// block: that of this rank's part of the ring. While it is attended to, it is on its way to the next rank already.
+Status ContextAttention::Ring(const Call& call, std::vector<std::byte>* block) {
+  int64_t k_bytes = 0;
+  const int64_t page_bytes = PageBytes(call, &k_bytes);
+  const int u = Member() % rule_.ulysses, r = Member() / rule_.ulysses, ring = rule_.ring();
+  const int next = u + rule_.ulysses * ((r + 1) % ring), previous = u + rule_.ulysses * ((r + ring - 1) % ring);
+  for (int round = 0; round < ring; ++round) {
+    const int part = (r + ring - round) % ring;
+    std::optional<SendTicket> ticket;
+    if (round + 1 < ring && !block->empty()) {
+      SF_ASSIGN_OR_RETURN(ticket, comm_.cp->StartSend(next, *block));
+    }
+    AttendBlocks(call, part * rule_.ulysses, rule_.ulysses, block->data());
+    Status status = OkStatus();
+    if (round + 1 < ring) {
+      const int incoming = (part + ring - 1) % ring;
+      int64_t pages = 0;
+      for (int m = 0; m < rule_.ulysses; ++m) pages += call.plan->plan.blocks[incoming * rule_.ulysses + m].pages;
+      next_.resize(pages * page_bytes);
+      NoteTransit(static_cast<int64_t>(block->size() + next_.size()));
+      if (pages > 0) status = comm_.cp->Recv(previous, next_);
+    }
+    if (ticket) {
+      const Status sent = comm_.cp->FinishSend(*ticket);
+      if (status.ok()) status = sent;
+    }
+    SF_RETURN_IF_ERROR(status);
+    std::swap(*block, next_);
+  }
+  return OkStatus();
+}
+
+ContextAttention::Call ContextAttention::HeadPart(const Call& whole, int part) const {
+  Call call = whole;
+  const int each = whole.args.heads / rule_.ulysses, group = whole.args.kv_group;
+  const int first = part * each + whole.args.group_offset;
+  call.kv_heads = {first / group, (first + each - 1) / group + 1};
+  call.args.heads = each;
+  call.args.group_offset = first - static_cast<int>(call.kv_heads.begin) * group;
+  if (whole.args.sinks != nullptr) call.args.sinks = whole.args.sinks + part * each;
+  return call;
+}
+
+// Heads are shared out and rows brought together, and back.
+Status ContextAttention::Transpose(const Call& whole) {
+  const int parts = rule_.ulysses, mine = Member() % parts, first = Member() - mine;
+  const WindowPlan& plan = *whole.plan;
+  Call call = HeadPart(whole, mine);
+  const int64_t k_dim = whole.args.kv.k_dim, v_dim = whole.args.kv.v_dim, heads = whole.args.heads, each = call.args.heads;
+  std::vector<int64_t> own_rows;  // numbers of the rows that take part
+  std::vector<int64_t> counts;    // [parts] rows of each
+  for (int p = 0; p < parts; ++p) {
+    int64_t rows = 0;
+    for (const RowRun& run : plan.plan.rows[first + p]) {
+      if (sequences_[run.sequence].rows == 1) continue;
+      rows += run.rows;
+      for (int64_t i = 0; i < run.rows && p == mine; ++i) own_rows.push_back(own_row_[run.row + i * run.stride]);
+    }
+    counts.push_back(rows);
+  }
+  const auto mine_rows = static_cast<int64_t>(own_rows.size());
+  Slices<float> queries_out, queries_in;
+  for (int p = 0; p < parts; ++p) {
+    queries_out.Append(mine_rows * each * k_dim);
+    queries_in.Append(counts[p] * each * k_dim);
+  }
+  arrived_queries_.resize(queries_out.begin.back());
+  queries_.resize(queries_in.begin.back());
+  queries_out.Point(arrived_queries_.data());
+  queries_in.Point(queries_.data());
+  for (int p = 0; p < parts; ++p) {
+    for (int64_t r = 0; r < mine_rows; ++r) {
+      std::copy_n(whole.args.q + (own_rows[r] * heads + p * each) * k_dim, each * k_dim, queries_out.of[p].begin() + r * each * k_dim);
+    }
+  }
+  SF_RETURN_IF_ERROR(comm_.ulysses->AllToAll(AsBytes(queries_out.of), AsWritableBytes(queries_in.of)));
+
+  packed_.resize(parts);
+  Slices<std::byte> pages_in;
+  std::vector<std::span<const std::byte>> pages_out;
+  int64_t k_bytes = 0, packed_bytes = 0;
+  for (int p = 0; p < parts; ++p) {
+    const Call part = HeadPart(whole, p);
+    packed_[p].resize(plan.plan.blocks[Member()].pages * PageBytes(part, &k_bytes));
+    if (!packed_[p].empty()) Pack(whole, part.kv_heads, packed_[p].data());
+    pages_out.emplace_back(packed_[p]);
+    packed_bytes += static_cast<int64_t>(packed_[p].size());
+    pages_in.Append(plan.plan.blocks[first + p].pages * PageBytes(call, &k_bytes));
+  }
+  block_.resize(pages_in.begin.back());
+  NoteTransit(packed_bytes + pages_in.begin.back());
+  pages_in.Point(block_.data());
+  SF_RETURN_IF_ERROR(comm_.ulysses->AllToAll(pages_out, pages_in.of));
+
+  const int64_t rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  outputs_.resize(rows * each * v_dim);
+  call.args.q = queries_.data();
+  call.args.out = outputs_.data();
+  for (int p = 0, row = 0; p < parts; row += static_cast<int>(counts[p]), ++p) AppendRuns(plan, first + p, row, &runs_);
+  SF_RETURN_IF_ERROR(Ring(call, &block_));
+  Finish(call);
+
+  Slices<float> back, home;
+  for (int p = 0; p < parts; ++p) {
+    back.Append(counts[p] * each * v_dim);
+    home.Append(mine_rows * each * v_dim);
+  }
+  arrived_partials_.resize(home.begin.back());
+  back.Point(outputs_.data());
+  home.Point(arrived_partials_.data());
+  SF_RETURN_IF_ERROR(comm_.ulysses->AllToAll(AsBytes(back.of), AsWritableBytes(home.of)));
+  for (int p = 0; p < parts; ++p) {
+    for (int64_t r = 0; r < mine_rows; ++r) {
+      std::copy_n(home.of[p].begin() + r * each * v_dim, each * v_dim, whole.args.out + (own_rows[r] * heads + p * each) * v_dim);
+    }
+  }
+  return OkStatus();
+}
+
+// --- Queries to keys -------------------------------------------------------------------------------
+
+Status ContextAttention::PassQueries(const AttentionArgs& args, const WindowPlan& plan) {
+  const std::vector<ContextQuery>& queries = plan.plan.queries;
+  const int64_t q_floats = int64_t{args.heads} * args.kv.k_dim, part_floats = int64_t{args.heads} * (args.kv.v_dim + 2);
+  const int me = Member();
+  Slices<float> out, in, back, home;
+  for (int m = 0; m < rule_.size; ++m) {
+    int64_t sent = 0, came = 0, nodes_here = 0, nodes_there = 0;
+    for (const ContextQuery& q : queries) {
+      const auto here = static_cast<int64_t>(q.nodes[me].size()), there = static_cast<int64_t>(q.nodes[m].size());
+      if (q.home == me && there > 0) ++sent;
+      if (q.home == m && here > 0) ++came;
+      if (q.home == m) nodes_here += here;
+      if (q.home == me) nodes_there += there;
+    }
+    out.Append(sent * q_floats);
+    in.Append(came * q_floats);
+    back.Append(nodes_here * part_floats);
+    home.Append(nodes_there * part_floats);
+  }
+  outputs_.resize(out.begin.back());
+  queries_.resize(in.begin.back());
+  partials_.resize(back.begin.back());
+  arrived_partials_.resize(home.begin.back());
+  out.Point(outputs_.data());
+  in.Point(queries_.data());
+  back.Point(partials_.data());
+  home.Point(arrived_partials_.data());
+  for (int m = 0; m < rule_.size; ++m) {
+    auto to = out.of[m].begin();
+    for (const ContextQuery& q : queries) {
+      if (q.home != me || q.nodes[m].empty()) continue;
+      to = std::copy_n(args.q + own_row_[q.row] * q_floats, q_floats, to);
+    }
+  }
+  SF_RETURN_IF_ERROR(comm_.cp->AllToAll(AsBytes(out.of), AsWritableBytes(in.of)));
+
+  AttentionArgs call = args;
+  call.q = queries_.data();
+  std::vector<AttentionNode> nodes;
+  int64_t row = 0;
+  for (int m = 0; m < rule_.size; ++m) {
+    float* to = partials_.data() + back.begin[m];
+    for (const ContextQuery& q : queries) {
+      if (q.home != m || q.nodes[me].empty()) continue;
+      AttentionSequence rows{.first_row = row++, .rows = 1, .first_position = q.position, .pages = tables_[q.sequence].data()};
+      for (ChunkRange node : q.nodes[me]) {
+        if (rule_.by_token) {
+          const LocalKeys keys = KeysSeen(rule_, me, q.position, plan.window);
+          rows.first_position = keys.last - 1;
+          node = VisibleChunks(rule_.chunk, keys.last - 1, keys.last - 1, keys.window());
+          if (call.window != keys.window()) {
+            ops_.AttentionNodes(call, nodes);
+            nodes.clear();
+            call.window = keys.window();
+          }
+        }
+        nodes.push_back({.rows = rows, .chunk_begin = node.begin, .chunk_end = node.end, .partials = to});
+        to += part_floats;
+      }
+    }
+  }
+  ops_.AttentionNodes(call, nodes);
+  SF_RETURN_IF_ERROR(comm_.cp->AllToAll(AsBytes(back.of), AsWritableBytes(home.of)));
+
+  std::vector<const float*> next(rule_.size);
+  for (int m = 0; m < rule_.size; ++m) next[m] = arrived_partials_.data() + home.begin[m];
+  for (const ContextQuery& q : queries) {
+    if (q.home != me) continue;
+    QueryRun run{.sequence = q.sequence, .first_row = own_row_[q.row], .position = q.position, .rows = 1, .stride = 1, .visible = q.visible, .waiting = {}};
+    for (int m = 0; m < rule_.size; ++m) {
+      for (const ChunkRange& node : q.nodes[m]) {
+        const int buffer = NewBuffer(part_floats);
+        std::copy_n(next[m], part_floats, buffers_[buffer].begin());
+        next[m] += part_floats;
+        Insert(&run, {rule_.by_token ? ChunkRange{m, m + 1} : node, buffer}, args.heads, args.kv.v_dim);
+      }
+    }
+    runs_.push_back(std::move(run));
+  }
+  Finish({.args = args, .plan = &plan, .kv_heads = {}});
+  return OkStatus();
+}
+
+Status ContextAttention::Attend(const AttentionArgs& args) {
+  const WindowPlan& plan = PlanFor(args.window);
+  const Call call{.args = args, .plan = &plan, .kv_heads = {0, args.kv.kv_heads}};
+  if (plan.plan.prefills && rule_.ulysses > 1) {
+    SF_RETURN_IF_ERROR(Transpose(call));
+  } else if (plan.plan.prefills) {
+    AppendRuns(plan, Member(), std::nullopt, &runs_);
+    if (rule_.form == CpForm::kAllGather) {
+      SF_RETURN_IF_ERROR(Gather(call));
+    } else {
+      int64_t k_bytes = 0;
+      block_.resize(plan.plan.blocks[Member()].pages * PageBytes(call, &k_bytes));
+      if (!block_.empty()) Pack(call, call.kv_heads, block_.data());
+      SF_RETURN_IF_ERROR(Ring(call, &block_));
+    }
+    Finish(call);
+  }
+  return plan.plan.queries.empty() ? OkStatus() : PassQueries(args, plan);
+}
+
+}  // namespace sixfold

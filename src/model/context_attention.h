@@ -1,0 +1,110 @@
+// Attention over keys and values that rest on the members of a context group: keys go to queries in prefill, queries go to keys
+// in decode. What moves is mesh/context.h's affair; the arithmetic is that of one rank, since every partial result is a node of
+// the same tree (docs/decisions/0012-context-parallelism.md).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/ops.h"
+#include "mesh/context.h"
+#include "mesh/layout.h"
+#include "model/rank_comm.h"
+
+namespace sixfold {
+
+// Use: Begin for each micro-batch; then, layer by layer, WriteKeys and Attend, the same on every member. Memory is kept between
+// calls and only grows. Errors: the communicators'. Thread rule: the rank's step thread.
+class ContextAttention {
+ public:
+  // The layout, the shard and ops outlive it.
+  ContextAttention(const Layout& layout, const RankShard& own, Ops& ops);
+
+  // sequences: of the micro-batch; tables: [sequences] blocks of this rank by page (16 positions) of the sequence, those that
+  // rest elsewhere are not looked at; by_token by page of the rank's own keys.
+  void Begin(const RankComm& comm, std::vector<ContextSequence> sequences, std::vector<std::vector<int32_t>> tables);
+
+  // k [own rows, kv_heads, k_dim], v likewise (null where the value lies in the key): into the pages of their owners.
+  Status WriteKeys(const float* k, const float* v, const KvLayerView& kv);
+  // As Ops::Attention over this rank's own rows; args.sequences is not used.
+  Status Attend(const AttentionArgs& args);
+
+  // The most that keys and values of others (and copies of the own that are under way) have taken at once, since start.
+  int64_t transit_bytes_max() const { return transit_bytes_max_; }
+
+ private:
+  struct Node {
+    ChunkRange range;
+    int buffer = 0;
+  };
+  // Consecutive queries, whose partial results wait for their siblings.
+  struct QueryRun {
+    int32_t sequence = 0;
+    int64_t first_row = 0;  // in the query matrix
+    int64_t position = 0, rows = 0, stride = 1;
+    ChunkRange visible;
+    std::vector<Node> waiting;
+  };
+  struct WindowPlan {
+    int64_t window = 0;
+    ContextPlan plan;
+    std::vector<std::vector<std::vector<int32_t>>> tables;  // [members][sequences][pages]: place in the member's block
+  };
+  // One layer's call, for all heads of the rank or for a part of them.
+  struct Call {
+    AttentionArgs args;
+    const WindowPlan* plan = nullptr;
+    Share kv_heads;  // of the rank's own
+  };
+
+  const WindowPlan& PlanFor(int64_t window);
+  int Member() const { return own_.cp; }
+  int64_t PageBytes(const Call& call, int64_t* k_bytes) const;
+  void AppendRuns(const WindowPlan& plan, int member, std::optional<int64_t> first_row, std::vector<QueryRun>* out) const;
+  void AppendByToken(const WindowPlan& plan, QueryRun run, std::vector<QueryRun>* out) const;
+
+  Status Gather(const Call& call);
+  Status Ring(const Call& call, std::vector<std::byte>* block);
+  Status Transpose(const Call& whole);
+  Status PassQueries(const AttentionArgs& args, const WindowPlan& plan);
+  Call HeadPart(const Call& whole, int part) const;
+
+  void Pack(const Call& call, Share kv_heads, std::byte* out) const;
+  // The block of `member` at `data`, or of several members one after the other.
+  void AttendBlocks(const Call& call, int first_member, int members, const std::byte* data);
+  void AttendBlock(const Call& call, int member, const std::byte* data);
+  void RunNodes(const AttentionArgs& args, std::span<const AttentionNode> nodes, std::span<const int> runs,
+                std::span<const Node> results);
+  void Insert(QueryRun* run, Node node, int64_t lanes, int v_dim);
+  void Finish(const Call& call);
+  int NewBuffer(int64_t floats);
+  void NoteTransit(int64_t bytes);
+
+  const Layout& layout_;
+  const RankShard& own_;
+  Ops& ops_;
+  const ContextRule rule_;
+  RankComm comm_;
+
+  // Of the micro-batch.
+  std::vector<ContextSequence> sequences_;
+  std::vector<std::vector<int32_t>> tables_;
+  std::vector<int32_t> own_row_;                    // [rows of the micro-batch]: number among this rank's rows, or -1
+  std::vector<std::unique_ptr<WindowPlan>> plans_;  // one a window
+
+  std::vector<QueryRun> runs_;
+  std::vector<std::vector<float>> buffers_;
+  std::vector<int> free_;
+  std::vector<std::byte> block_, next_;             // of the ring: what is attended to, what comes in
+  std::vector<std::vector<std::byte>> packed_;      // [U] pages by heads
+  std::vector<std::byte> keys_out_, keys_in_;       // striped: rows whose keys move
+  std::vector<float> queries_, outputs_, partials_, keys_, values_;
+  std::vector<float> arrived_queries_, arrived_partials_;
+  int64_t transit_bytes_max_ = 0;
+};
+
+}  // namespace sixfold
