@@ -109,7 +109,6 @@ Status Layout::Check(const ModelShape& shape, const LayoutOptions& options) {
                               more_leaves ? " (more come with --reduction-leaves, or with --numerics fast)" : ""));
   }
   if (pp > shape.layers()) return refuse(fmt::format("pp is {} and the model has {}", pp, Count(shape.layers(), "layer")));
-  if (mesh.size(Axis::kCp) > 1) return refuse("context parallelism (cp) is not part of this version");
   if (options.cluster.ranks() != mesh.world()) {
     return InvalidArgument(fmt::format("the mesh {} has {} ranks and the cluster has {} on {} nodes: make them equal",
                                        mesh.ToString(), mesh.world(), options.cluster.ranks(), options.cluster.nodes()));

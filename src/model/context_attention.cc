@@ -12,9 +12,6 @@ namespace sixfold {
 
 namespace {
 
-std::span<const std::byte> BytesOf(std::span<const float> v) { return std::as_bytes(v); }
-std::span<std::byte> BytesOf(std::vector<float>& v) { return std::as_writable_bytes(std::span(v)); }
-
 int64_t ElementBytes(const KvLayerView& kv) { return kv.bf16 ? 2 : 4; }
 
 void CopyBytes(const std::byte* from, int64_t bytes, std::byte* to) {
@@ -79,8 +76,9 @@ void ContextAttention::Begin(const RankComm& comm, std::vector<ContextSequence> 
   int64_t rows = 0;
   for (const ContextSequence& s : sequences_) rows += s.rows;
   own_row_.assign(rows, -1);
+  own_runs_ = DealRows(rule_, sequences_)[Member()];
   int32_t number = 0;
-  for (const RowRun& run : DealRows(rule_, sequences_)[Member()]) {
+  for (const RowRun& run : own_runs_) {
     for (int64_t i = 0; i < run.rows; ++i) own_row_[run.row + i * run.stride] = number++;
   }
 }
@@ -112,7 +110,7 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
   const bool striped = rule_.form == CpForm::kStriped && !rule_.by_token;
   std::vector<AttentionSequence> written;
   int64_t row = 0;
-  for (const RowRun& run : DealRows(rule_, sequences_)[Member()]) {
+  for (const RowRun& run : own_runs_) {
     // Strided rows rest at their owners in whole chunks; by_token they lie without gaps on this one.
     if (!striped || sequences_[run.sequence].rows == 1) {
       const int64_t position = rule_.by_token ? KeysBelow(rule_, Member(), run.position) : run.position;
@@ -145,7 +143,7 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
     ops_.GatherRows(k, k_n, rows, kv.bf16, out.of[m].data());
     if (v_n > 0) ops_.GatherRows(v, v_n, rows, kv.bf16, out.of[m].data() + static_cast<int64_t>(rows.size()) * k_n * ElementBytes(kv));
   }
-  SF_RETURN_IF_ERROR(comm_.cp->AllToAll({out.of.begin(), out.of.end()}, in.of));
+  SF_RETURN_IF_ERROR(comm_.cp->AllToAll(std::vector<std::span<const std::byte>>(out.of.begin(), out.of.end()), in.of));
   written.clear();
   int64_t arrived = 0;
   for (int m = 0; m < rule_.size; ++m) {
@@ -156,9 +154,8 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
     ops_.Widen(in.of[m].data(), count * k_n, kv.bf16, keys_.data() + arrived * k_n);
     if (v_n > 0) ops_.Widen(in.of[m].data() + count * k_n * ElementBytes(kv), count * v_n, kv.bf16, values_.data() + arrived * v_n);
     for (const RowRun& run : moves[m][Member()]) {
-      for (int64_t i = 0; i < run.rows; ++i) {
-        written.push_back({.first_row = arrived++, .rows = 1, .first_position = run.position + i * run.stride, .pages = tables_[run.sequence].data()});
-      }
+      written.push_back({.first_row = arrived, .rows = run.rows, .first_position = run.position, .pages = tables_[run.sequence].data(), .position_step = run.stride});
+      arrived += run.rows;
     }
   }
   ops_.WriteKv(keys_.data(), v_n > 0 ? values_.data() : nullptr, written, kv);
@@ -291,7 +288,7 @@ void ContextAttention::AttendBlock(const Call& call, int member, const std::byte
       add(i, rows, VisibleChunks(rule_.chunk, keys.last - 1, keys.last - 2 + run.rows, keys.window()), {member, member + 1});
       continue;
     }
-    rows.position_stride = run.stride;
+    rows.position_step = run.stride;
     std::vector<bool>& has = held[run.sequence];
     if (has.empty()) has = HeldBy(sequences_[run.sequence], member);
     for (const ChunkRange& node : MaximalNodes(run.visible, has)) add(i, rows, node, node);

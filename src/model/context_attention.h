@@ -93,6 +93,7 @@ class ContextAttention {
   // Of the micro-batch.
   std::vector<ContextSequence> sequences_;
   std::vector<std::vector<int32_t>> tables_;
+  std::vector<RowRun> own_runs_;
   std::vector<int32_t> own_row_;                    // [rows of the micro-batch]: number among this rank's rows, or -1
   std::vector<std::unique_ptr<WindowPlan>> plans_;  // one a window
 

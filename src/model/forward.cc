@@ -7,6 +7,7 @@
 #include "model/attention_block.h"
 #include "model/expert_block.h"
 #include "model/layer_steps.h"
+#include "model/micro_batch.h"
 #include "model/rope.h"
 
 namespace sixfold {
