@@ -12,6 +12,7 @@
 #include "apps/output.h"
 #include "mesh/collectives.h"
 #include "model/micro_batch.h"
+#include "model/stage.h"
 
 namespace sixfold::apps {
 namespace {
@@ -128,14 +129,18 @@ ordered_json ClusterJson(const Cluster& cluster) {
           {"between", link(cluster.between)}};
 }
 
-// A step in which every replica has `rows` rows, the last of which wants logits.
+// A step in which every replica has one prompt of `rows` rows, the last of which wants logits.
 StepShape Uniform(const Layout& layout, int64_t rows) {
   StepShape step;
   const int count = MicroBatchCount(rows, layout.pp());
+  const KvPlacement placement = PlacementOf(layout);
+  std::vector<int64_t> free(static_cast<size_t>(placement.pools()), placement.UnitsFor(rows));
+  const std::vector<int> owners = DealUnits(placement, {.rows = rows}, MicroBatchEnds(rows, count), free);
   for (int dp = 0; dp < layout.dp(); ++dp) {
     std::vector<MicroBatchShape>& batches = step.replicas.emplace_back();
     for (int m = 0; m < count; ++m) {
-      MicroBatchShape batch{.rows = ShareOf(rows, count, m).size()};
+      const Share share = ShareOf(rows, count, m);
+      MicroBatchShape batch{.rows = share.size(), .wanted = {}, .sequences = {{.first_position = share.begin, .rows = share.size(), .owners = {owners.begin(), owners.end()}}}};
       if (m + 1 == count && batch.rows > 0) batch.wanted = {static_cast<int32_t>(batch.rows - 1)};
       batches.push_back(std::move(batch));
     }

@@ -260,9 +260,9 @@ class ContextTraffic {
     const int64_t k_dim = m.k_dim > 0 ? m.k_dim : m.head_dim, v_dim = m.v_dim > 0 ? m.v_dim : m.head_dim;
     for (int first = 0; first < rule_.size; first += rule_.ulysses) {
       GroupPlan near(layout_, {members_.begin() + first, members_.begin() + first + rule_.ulysses}, Axis::kCp, out_);
+      near.Exchange(CommOp::kAllToAll, [&](int from, int) { return PrefillRows(plan, first + from) * each * k_dim * kFloat; });
       near.Exchange(CommOp::kAllToAll, [&](int from, int to) {
-        return PrefillRows(plan, first + from) * each * k_dim * kFloat +
-               plan.blocks[first + from].pages * PageBytes(layout_.UlyssesHeads(shard_, to).kv_heads);
+        return plan.blocks[first + from].pages * PageBytes(layout_.UlyssesHeads(shard_, to).kv_heads);
       });
       near.Exchange(CommOp::kAllToAll,
                     [&](int, int to) { return PrefillRows(plan, first + to) * each * v_dim * kFloat; });

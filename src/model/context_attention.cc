@@ -255,7 +255,6 @@ void ContextAttention::AttendBlock(const Call& call, int member, const std::byte
   PageBytes(call, &k_bytes);
   // The view is read only; KvLayerView serves writers too.
   std::byte* base = const_cast<std::byte*>(data);
-  args.kv.kv_heads = static_cast<int>(call.kv_heads.size());
   args.kv.k = base;
   args.kv.v = args.kv.v_in_k ? base : base + pages * k_bytes;
   std::vector<AttentionNode> nodes;
@@ -394,6 +393,7 @@ ContextAttention::Call ContextAttention::HeadPart(const Call& whole, int part) c
   const int first = part * each + whole.args.group_offset;
   call.kv_heads = {first / group, (first + each - 1) / group + 1};
   call.args.heads = each;
+  call.args.kv.kv_heads = static_cast<int>(call.kv_heads.size());
   call.args.group_offset = first - static_cast<int>(call.kv_heads.begin) * group;
   if (whole.args.sinks != nullptr) call.args.sinks = whole.args.sinks + part * each;
   return call;

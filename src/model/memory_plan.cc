@@ -79,7 +79,7 @@ class RankPlan {
       floats += micro_.count * own_rows_ * hidden;  // residual streams under way
     const int64_t numbers =
         rows_ * 40 + std::min(work_.sequences_max, rows_) * 2 * int64_t{sizeof(AttentionSequence)};
-    return floats * kFloat + numbers + PreparedBytes() + ExpertBytes() + ScratchBytes();
+    return floats * kFloat + numbers + PreparedBytes() + ExpertBytes() + ScratchBytes() + ContextBytes();
   }
 
   int64_t LogitBytes() const {
@@ -211,8 +211,14 @@ class RankPlan {
     return s.dp < work_.busy_replicas ? layout_.DispatchRows(micro_.rows, s.tp).size() : 0;
   }
   int64_t GroupRows() const {
+    // Members of a context group have a replica's rows between them.
+    std::map<std::pair<int, int>, int64_t> rows_of;
+    for (const int rank : layout_.DispatchGroup(own_.rank)) {
+      const RankShard s = layout_.Shard(rank);
+      rows_of[{s.dp, s.tp}] = DispatchRowsOf(rank);
+    }
     int64_t rows = 0;
-    for (const int rank : layout_.DispatchGroup(own_.rank)) rows += DispatchRowsOf(rank);
+    for (const auto& [place, own] : rows_of) rows += own;
     return rows;
   }
 
@@ -255,6 +261,23 @@ class RankPlan {
            layout_.expert_down_cut().tree.total_nodes() * outputs * c_.hidden * kFloat;  // parts of the others
   }
 
+  // Nodes of the chunk tree of which a query's partial results can wait at once: every other chunk, when owners alternate.
+  int64_t WaitingNodes() const { return CeilDiv(CeilDiv(work_.positions_max, o_.attention_chunk), 2) + 2; }
+
+  // Under context parallelism (model/context_attention.h): keys and values under way, partial results, queries that travel.
+  int64_t ContextBytes() const {
+    if (layout_.cp() == 1 || rows_ == 0) return 0;
+    const ContextRule& rule = layout_.context();
+    const int64_t heads = own_.heads.size(), partial = PartialStride(c_.v_dim());
+    const int64_t block = CeilDiv(Kv(), std::max<int64_t>(1, own_.layers.size()));  // all that rests here, of one layer
+    const int64_t blocks = rule.form == CpForm::kAllGather ? rule.size : rule.ulysses > 1 ? 4 : 2;
+    int64_t bytes = blocks * block;
+    if (rule.form == CpForm::kStriped) bytes += rows_ * 4 * layout_.PageBytes(own_.kv_heads.size());
+    int64_t floats = (rows_ + 2 * work_.sequences_max) * heads * partial * WaitingNodes();
+    floats += 2 * (rows_ + work_.sequences_max) * heads * (c_.k_dim() + partial);
+    return bytes + floats * kFloat;
+  }
+
   int64_t ScratchBytes() const {
     const int64_t rows = sparse_ && layout_.dispatches() ? std::max(rows_, GroupRows()) : rows_;
     if (rows == 0) return 0;
@@ -273,8 +296,8 @@ class RankPlan {
                                 .kv_heads = static_cast<int>(own_.kv_heads.size()),
                                 .k_dim = c_.k_dim(),
                                 .v_dim = c_.v_dim(),
-                                .rows = rows_,
-                                .sequences = work_.sequences_max,
+                                .rows = rows_ * (layout_.cp() > 1 ? WaitingNodes() : 1),
+                                .sequences = work_.sequences_max * (layout_.cp() > 1 ? WaitingNodes() * layout_.cp() : 1),
                                 .positions = work_.positions_max});
     return o_.threads * MatMulThreadBytes(rows, leaves) + attention;
   }
