@@ -25,7 +25,7 @@ std::optional<CpForm> CpFormFromName(std::string_view name);
 struct ContextOptions {
   CpForm form = CpForm::kRing;
   // Positions after which new tokens' K/V go to the next member; 0: the attention chunk. Other than a multiple of the chunk
-  // only in kFast: then all K/V rest in such stripes, position p on member (p / interleave) mod cp.
+  // only in kFast, and then a divisor of 16: all K/V rest in such stripes, position p on member (p / interleave) mod cp.
   int64_t interleave = 0;
   int ulysses = 0;  // U of kUlyssesRing; 0: chosen
 };

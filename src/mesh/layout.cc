@@ -271,6 +271,11 @@ Status Layout::SetContext() {
                                        "attention chunks; give a multiple of {}, a smaller --attention-chunk, or --numerics fast",
                                        o.interleave, context_.chunk));
   }
+  if (context_.by_token && kPageTokens % context_.interleave != 0) {
+    return InvalidArgument(fmt::format("--cp-kv-cache-interleave-size is {}: stripes of tokens divide a block of {}; give 1, 2, 4, 8 "
+                                       "or 16, or a multiple of the attention chunk, {}",
+                                       o.interleave, kPageTokens, context_.chunk));
+  }
   if (o.ulysses > 0 && o.form != CpForm::kUlyssesRing) {
     return InvalidArgument("--hierarchical-context-parallel-sizes goes with --cp-comm-type a2a+p2p alone");
   }
