@@ -213,7 +213,10 @@ Status WriteStats(const Options& options, const Layout& layout, const ExpertLoad
                      {"comm_seconds", static_cast<double>(r.comm_ns) / kSecond},
                      {"idle_seconds", static_cast<double>(r.idle_ns) / kSecond},
                      {"dispatch_seconds", static_cast<double>(r.dispatch_ns) / kSecond},
-                     {"combine_seconds", static_cast<double>(r.combine_ns) / kSecond}});
+                     {"combine_seconds", static_cast<double>(r.combine_ns) / kSecond},
+                     {"kv_bytes", r.kv_bytes_max},
+                     {"kv_transit_bytes", r.kv_transit_bytes_max},
+                     {"kv_layers", shard.layers.size()}});
     control.messages += r.control.messages;
     control.bytes += r.control.bytes;
   }

@@ -132,6 +132,8 @@ void Encode(const RankReport& report, std::vector<std::byte>* out) {
   w.PutAll(report.expert_tokens);
   w.Put(report.dispatch_ns);
   w.Put(report.combine_ns);
+  w.Put(report.kv_bytes_max);
+  w.Put(report.kv_transit_bytes_max);
   w.Put(static_cast<uint64_t>(report.ledger.size()));
   for (const auto& [key, entry] : report.ledger) {
     w.Put(key);
@@ -150,6 +152,8 @@ Result<RankReport> DecodeReport(std::span<const std::byte> bytes) {
   r.GetAll(&report.expert_tokens);
   report.dispatch_ns = r.Get<int64_t>();
   report.combine_ns = r.Get<int64_t>();
+  report.kv_bytes_max = r.Get<int64_t>();
+  report.kv_transit_bytes_max = r.Get<int64_t>();
   for (uint64_t left = r.GetCount(); left > 0; --left) {
     const auto key = r.Get<LedgerKey>();
     report.ledger[key] = r.Get<LedgerEntry>();

@@ -40,6 +40,9 @@ struct RankReport {
   int64_t step_ns = 0;     // in steps, comm_ns included
   std::vector<int64_t> expert_tokens;          // ExpertCounters
   int64_t dispatch_ns = 0, combine_ns = 0;
+  // K/V of all layers of the rank: the most that the sequences of one step had at rest here. And the most of others' (and of own
+  // copies) that was under way at once, of one layer (ContextAttention).
+  int64_t kv_bytes_max = 0, kv_transit_bytes_max = 0;
 };
 
 void Encode(const RankReport& report, std::vector<std::byte>* out);

@@ -211,6 +211,13 @@ Status RankRunner::RunMine(const RankCommand& command) {
   micro_batches_.clear();
   for (const StepBatch& batch : command.batches) micro_batches_.push_back(SplitBatch(batch, count));
   shape_ = ShapeOfStep(spec_.layout, micro_batches_, kv_->blocks());
+  int64_t resting = 0;
+  for (const StepSequence& s : command.batches[own.dp].sequences) {
+    const bool everywhere = spec_.layout.cp() == 1 || spec_.layout.context().by_token;
+    resting += everywhere ? static_cast<int64_t>(s.blocks.size())
+                          : std::count_if(s.blocks.begin(), s.blocks.end(), [&](int32_t b) { return b / kv_->blocks() == own.cp; });
+  }
+  kv_blocks_max_ = std::max(kv_blocks_max_, resting);
   row_numbers_.assign(count, {});
   std::vector<std::vector<std::vector<int64_t>>> rows_of(count);
   for (int b = 0; b < count; ++b) {
@@ -352,7 +359,9 @@ Status RankRunner::SendReport(std::vector<RankReport>* all) {
                     .step_ns = step_ns_,
                     .expert_tokens = std::move(experts.tokens),
                     .dispatch_ns = experts.dispatch.count(),
-                    .combine_ns = experts.combine.count()},
+                    .combine_ns = experts.combine.count(),
+                    .kv_bytes_max = kv_blocks_max_ * model_->kv_geometry().block_bytes(),
+                    .kv_transit_bytes_max = model_->transit_bytes_max()},
          &mine);
   const int world = spec_.layout.world();
   std::vector<int64_t> lengths(world);

@@ -94,6 +94,7 @@ class RankRunner {
   std::vector<float> shard_, logits_;
   std::vector<std::byte> message_;
   int64_t comm_ns_ = 0, idle_ns_ = 0, step_ns_ = 0;
+  int64_t kv_blocks_max_ = 0;
 };
 
 }  // namespace sixfold
