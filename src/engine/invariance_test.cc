@@ -1,7 +1,7 @@
 // The promise of reproducible numerics, seen from outside: the bits of every logit of a request depend on its tokens
 // only. Twenty requests alone, then together in random batches, with prefill in chunks of 1, 7, 64 and whole, with
-// preemption, on every ISA of this machine, with one thread and with two, on several replicas. tests/golden has the
-// models.
+// preemption, on every ISA of this machine, with one thread and with two, on several replicas, over ranks that share the
+// context. tests/golden has the models.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -13,12 +13,15 @@
 #include "base/testing/cases.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "engine/rank_group.h"
 #include "engine/step_model.h"
 #include "engine/testing/recorder.h"
 #include "engine/testing/recording_model.h"
 #include "engine/testing/replicated_model.h"
 #include "kernels/numerics.h"
 #include "model/model.h"
+#include "model/shape.h"
+#include "model/stage.h"
 #include "weights/weight_store.h"
 
 namespace sixfold {
@@ -52,6 +55,8 @@ struct Setting {
   int threads = 1;
   int replicas = 1;
   EngineOptions engine;
+  std::string mesh = {};  // of ranks; empty: one
+  ContextOptions context = {};
 };
 
 // One configuration of arithmetic: all its runs must give one set of bits.
@@ -71,10 +76,34 @@ class Invariance : public testing::TestWithParam<Arithmetic> {
   std::unique_ptr<Engine> Start(const Setting& run) { return Start(run, GetParam()); }
 
   std::unique_ptr<Engine> Start(const Setting& run, const Arithmetic& arithmetic) {
+    if (!run.mesh.empty()) return StartRanks(run, arithmetic);
     std::vector<std::unique_ptr<StepModel>> replicas;
     for (int r = 0; r < run.replicas; ++r) replicas.push_back(Load(run, arithmetic));
     block_bytes_ = replicas[0]->kv_geometry().block_bytes();
     auto engine = Engine::StartWith(MakeRecordingModel(MakeReplicatedModel(std::move(replicas)), record_), run.engine);
+    SF_CHECK(engine.ok());
+    return std::move(engine).value();
+  }
+
+  static int HeadsOf(const Arithmetic& arithmetic) {
+    const std::string path = "tests/golden/" + arithmetic.folder;
+    return ConfigFor(*WeightStore::Open(path).value(), path).value().heads;
+  }
+
+  std::unique_ptr<Engine> StartRanks(const Setting& run, const Arithmetic& arithmetic) {
+    const std::string path = "tests/golden/" + arithmetic.folder;
+    const std::shared_ptr<const WeightStore> store(WeightStore::Open(path).value());
+    const ModelConfig config = ConfigFor(*store, path).value();
+    const ModelOptions options{.act = arithmetic.act, .isa = run.isa, .attention_chunk = arithmetic.attention_chunk};
+    const Mesh mesh = Mesh::Parse(run.mesh).value();
+    InstanceSpec spec{.store = store,
+                      .config = config,
+                      .options = options,
+                      .layout = Layout::Make(ShapeOf(*store, config, options).value(),
+                                             {.mesh = mesh, .cluster = Cluster::OneNode(mesh.world()), .context = run.context})
+                                    .value()};
+    block_bytes_ = LargestKvGeometry(spec.layout).block_bytes();
+    auto engine = Engine::StartWith(MakeRecordingModel(RankGroup::StartThreads(std::move(spec), {}).value(), record_), run.engine);
     SF_CHECK(engine.ok());
     return std::move(engine).value();
   }
@@ -181,6 +210,35 @@ TEST_P(Invariance, NoLogitDependsOnTheNumberOfReplicas) {
     EXPECT_EQ(record_.mismatches(), 0);
     EXPECT_EQ(record_.prefixes(), prefixes);
   }
+}
+
+TEST_P(Invariance, NoLogitDependsOnTheRanksThatShareTheContext) {
+  RunAlone({.isa = DetectIsa(), .engine = {.max_num_batched_tokens = 256}});
+  const int64_t prefixes = record_.prefixes();
+  uint64_t preemptions = 0;
+  const std::pair<const char*, ContextOptions> layouts[] = {{"cp2", {}},
+                                                            {"cp3,pp2", {.form = CpForm::kAllGather}},
+                                                            {"cp2,dp2", {.form = CpForm::kUlysses}},
+                                                            {"cp4", {.form = CpForm::kUlyssesRing}},
+                                                            {"tp2,cp2", {.form = CpForm::kStriped}}};
+  for (const auto& [mesh, context] : layouts) {
+    if (kSanitized && context.form != CpForm::kRing && context.form != CpForm::kUlyssesRing) continue;
+    // Heads that two ranks cannot share: refused by name, mesh/layout_test.cc.
+    if (context.form == CpForm::kUlysses && HeadsOf(GetParam()) % 2 != 0) continue;
+    SCOPED_TRACE(mesh);
+    EngineOptions options{.max_num_seqs = 12, .max_num_batched_tokens = 100};
+    if (context.form == CpForm::kRing) {  // little K/V memory, so that some are preempted
+      options.max_model_len = 176;
+      options.max_num_batched_tokens = 48;
+      options.max_prefill_chunk_tokens = 7;
+      options.kv_cache_memory_bytes = (GetParam().attention_chunk == 256 ? 48 : 6) * block_bytes_;
+    }
+    preemptions += RunTogether({.isa = DetectIsa(), .engine = options, .mesh = mesh, .context = context}, prefixes);
+    EXPECT_EQ(record_.mismatches(), 0);
+    EXPECT_EQ(record_.prefixes(), prefixes);
+  }
+  // Larger chunks hold most of these requests whole.
+  EXPECT_TRUE(GetParam().attention_chunk > 16 || preemptions > 0);
 }
 
 // The comparison can fail: another chunk of the softmax tree is other arithmetic.

@@ -102,6 +102,22 @@ TEST(Layout, RefusesWithTheReasonAndWhatRuns) {
   EXPECT_THAT(refusal("tp10"), HasSubstr("--mesh tp9"));
   EXPECT_THAT(refusal("pp3"), HasSubstr("pp is 3 and the model has 2 layers"));
   EXPECT_EQ(refusal("cp2"), "");
+  const auto context = [&](const char* mesh, const ContextOptions& options, Numerics numerics = Numerics::kReproducible) {
+    ModelShape with = shape;
+    with.numerics = numerics;
+    const Mesh m = Mesh::Parse(mesh).value();
+    const auto made = Layout::Make(with, {.mesh = m, .cluster = Cluster::OneNode(m.world()), .context = options});
+    return made.ok() ? std::string() : made.status().message();
+  };
+  EXPECT_EQ(context("cp3", {.form = CpForm::kUlysses}), "");
+  EXPECT_THAT(context("cp2", {.form = CpForm::kUlysses}), HasSubstr("2 ranks would share the 9 query heads of tp rank 0"));
+  EXPECT_THAT(context("tp2,cp5", {.form = CpForm::kUlysses}), HasSubstr("5 ranks would share the 4 query heads of tp rank 1"));
+  EXPECT_EQ(context("cp6", {.form = CpForm::kUlyssesRing}), "");
+  EXPECT_THAT(context("cp4", {.form = CpForm::kUlyssesRing, .ulysses = 3}), HasSubstr("--hierarchical-context-parallel-sizes"));
+  EXPECT_THAT(context("cp2", {.interleave = 1}), HasSubstr("--numerics fast"));
+  EXPECT_EQ(context("cp2", {.interleave = 1}, Numerics::kFast), "");
+  EXPECT_THAT(context("cp2", {.interleave = 5}, Numerics::kFast), HasSubstr("1, 2, 4, 8 or 16"));
+  EXPECT_EQ(context("cp2", {.interleave = 512}), "");
   ModelShape wide = shape;
   wide.heads = 32;
   wide.kv_heads = 8;

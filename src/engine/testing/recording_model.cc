@@ -16,6 +16,7 @@ class RecordingModel : public StepModel {
   int replicas() const override { return inner_->replicas(); }
   int ranks_here() const override { return inner_->ranks_here(); }
   KvGeometry kv_geometry() const override { return inner_->kv_geometry(); }
+  KvPlacement kv_placement() const override { return inner_->kv_placement(); }
   int64_t vocab() const override { return inner_->vocab(); }
   int64_t max_positions() const override { return inner_->max_positions(); }
   std::span<const TokenId> eos_ids() const override { return inner_->eos_ids(); }
