@@ -138,9 +138,12 @@ constexpr CommandInfo kCommands[] = {
               "layout, with ranks as threads (under mpirun: those layouts that have as many "
               "ranks as there are processes). Compares all logits with one rank, and the "
               "bytes sent with the bytes predicted. Ends with exit code 1 at the first "
-              "difference, and names layout, layer and token.",
+              "difference, and names layout, layer and token. --balance runs nothing and "
+              "prints how evenly context parallelism shares the attention out.",
      .examples = "  sixfold verify model.gguf\n"
                  "  sixfold verify Qwen3-0.6B --layouts layouts.txt --json\n"
+                 "  sixfold verify model.gguf -cp 4 --prompt-lengths 1,300,1000 --decode-steps 64\n"
+                 "  sixfold verify model.gguf -cp 4 --balance --tokens 16384\n"
                  "  mpirun -n 8 sixfold verify model.gguf --layouts all\n"},
 };
 static_assert(std::size(kCommands) == kCommandCount);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -10,6 +11,7 @@
 #include "apps/layout_options.h"
 #include "apps/loading.h"
 #include "apps/output.h"
+#include "kv/placement.h"
 #include "mesh/collectives.h"
 #include "model/micro_batch.h"
 #include "model/stage.h"
@@ -129,18 +131,27 @@ ordered_json ClusterJson(const Cluster& cluster) {
           {"between", link(cluster.between)}};
 }
 
-// A step in which every replica has one prompt of `rows` rows, the last of which wants logits.
+// The chunk owners of a prompt of `rows` tokens that comes in one step.
+std::vector<int32_t> OwnersOf(const Layout& layout, int64_t rows, int micro_batches) {
+  const KvPlacement placement = PlacementOf(layout);
+  std::vector<int64_t> free(static_cast<size_t>(placement.pools()), std::numeric_limits<int32_t>::max());
+  const std::vector<int> dealt = DealUnits(placement, {.rows = rows}, MicroBatchEnds(rows, micro_batches), free);
+  return {dealt.begin(), dealt.end()};
+}
+
+// A step in which every replica has a prompt of `rows` tokens, the last of which wants logits.
 StepShape Uniform(const Layout& layout, int64_t rows) {
   StepShape step;
   const int count = MicroBatchCount(rows, layout.pp());
-  const KvPlacement placement = PlacementOf(layout);
-  std::vector<int64_t> free(static_cast<size_t>(placement.pools()), placement.UnitsFor(rows));
-  const std::vector<int> owners = DealUnits(placement, {.rows = rows}, MicroBatchEnds(rows, count), free);
+  std::vector<int32_t> owners;
+  if (layout.cp() > 1) owners = OwnersOf(layout, rows, count);
   for (int dp = 0; dp < layout.dp(); ++dp) {
     std::vector<MicroBatchShape>& batches = step.replicas.emplace_back();
     for (int m = 0; m < count; ++m) {
       const Share share = ShareOf(rows, count, m);
-      MicroBatchShape batch{.rows = share.size(), .wanted = {}, .sequences = {{.first_position = share.begin, .rows = share.size(), .owners = {owners.begin(), owners.end()}}}};
+      MicroBatchShape batch{.rows = share.size()};
+      if (layout.cp() > 1 && batch.rows > 0)
+        batch.sequences = {{.first_position = share.begin, .rows = batch.rows, .owners = owners}};
       if (m + 1 == count && batch.rows > 0) batch.wanted = {static_cast<int32_t>(batch.rows - 1)};
       batches.push_back(std::move(batch));
     }
@@ -203,9 +214,9 @@ Status RunLayout(const Options& options) {
   const std::vector<int64_t> given = options.Integers("tokens");
   if (given.size() > 1) return InvalidArgument("--tokens is one number here: rows of a step");
   const int64_t rows = given.empty() ? 1 : given.front();
-  constexpr int64_t kRowsMax = 1'000'000'000;
-  if (rows > kRowsMax) return InvalidArgument(fmt::format("--tokens is {}; it may be up to {}", rows, kRowsMax));
   const Layout& layout = planned.layout;
+  const int64_t rows_max = layout.cp() > 1 ? int64_t{1} << 24 : 1'000'000'000;  // each row is dealt by itself
+  if (rows > rows_max) return InvalidArgument(fmt::format("--tokens is {}; it may be up to {}", rows, rows_max));
   const Ledger ledger = PlanCollectives(layout, Uniform(layout, rows), nullptr);
   if (!options.Flag("json")) return Print(TextOf(planned, rows, ledger));
   ordered_json ranks = ordered_json::array();

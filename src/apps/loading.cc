@@ -111,6 +111,11 @@ std::string ModelName(const std::string& path) {
   return name.empty() ? "model" : name;
 }
 
+int AttentionChunkOf(const Options& options) {
+  const int otherwise = options.command() == CommandId::kVerify ? 16 : 256;
+  return static_cast<int>(options.MaybeInteger("attention-chunk").value_or(otherwise));
+}
+
 Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const ModelConfig& config) {
   sixfold::ModelOptions out;
   out.numerics = options.Text("numerics") == "fast" ? Numerics::kFast : Numerics::kReproducible;
@@ -127,7 +132,7 @@ Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const Mod
     }
   }
   out.threads = static_cast<int>(options.MaybeInteger("threads").value_or(UsableCores()));
-  out.attention_chunk = static_cast<int>(options.Integer("attention-chunk"));
+  out.attention_chunk = AttentionChunkOf(options);
   out.reduction_leaves = static_cast<int>(options.Integer("reduction-leaves"));
   return out;
 }

@@ -33,6 +33,9 @@ std::optional<std::string> DefaultModelPath();
 // "Qwen3-0.6B" of "models/Qwen3-0.6B/": what a server calls the model.
 std::string ModelName(const std::string& path);
 
+// --attention-chunk with auto resolved, for any command that computes.
+int AttentionChunkOf(const Options& options);
+
 // What --dtype, --isa, --threads, --numerics, --attention-chunk and --reduction-leaves say, with
 // auto resolved. kInvalidArgument for an ISA that this machine lacks.
 Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const ModelConfig& config);

@@ -183,7 +183,7 @@ TEST(Options, BadValuesNameTheSettingTheRangeAndWhatWasGiven) {
   EXPECT_EQ(Refusal({.arguments = {"--port", "70000"}}),
             "--port: expected an integer from 0 to 65535, got '70000'");
   EXPECT_EQ(Refusal({.arguments = {"--attention-chunk=100"}}),
-            "--attention-chunk: expected a power of two from 16 to 512, got '100'");
+            "--attention-chunk: expected a power of two from 16 to 512, or auto, got '100'");
   EXPECT_EQ(Refusal({.environment = {"SIXFOLD_ISA=avx"}}),
             "SIXFOLD_ISA: expected one of auto, scalar, avx2, avx512, amx, got 'avx' (did you mean "
             "'avx2'?)");

@@ -13,6 +13,7 @@
 #include "apps/layout_options.h"
 #include "apps/loading.h"
 #include "apps/output.h"
+#include "apps/verify_balance.h"
 #include "apps/verify_layouts.h"
 #include "apps/verify_run.h"
 #include "kernels/ops.h"
@@ -42,30 +43,38 @@ struct Difference {
 
 // Sequence and position of a row of a step.
 std::pair<int, int64_t> PlaceOf(const VerifyWork& work, int64_t step, int64_t row) {
-  if (step > 0) {
-    const auto sequence = static_cast<size_t>(row);
-    return {static_cast<int>(row), static_cast<int64_t>(work.prompts[sequence].size()) + step - 1};
+  for (const VerifyPiece& piece : work.steps[static_cast<size_t>(step)]) {
+    if (row < piece.rows) return {piece.sequence, piece.first_position + row};
+    row -= piece.rows;
   }
-  int sequence = 0;
-  while (row >= static_cast<int64_t>(work.prompts[static_cast<size_t>(sequence)].size())) {
-    row -= static_cast<int64_t>(work.prompts[static_cast<size_t>(sequence)].size());
-    ++sequence;
-  }
-  return {sequence, row};
+  SF_CHECK(false);
+  return {};
 }
 
-TokenId TokenAt(const VerifyWork& work, int sequence, int64_t position) {
-  const auto s = static_cast<size_t>(sequence);
-  const auto prompt = static_cast<int64_t>(work.prompts[s].size());
-  return position < prompt ? work.prompts[s][static_cast<size_t>(position)]
-                           : work.answers[s][static_cast<size_t>(position - prompt)];
+// What --prompt-lengths says; otherwise short prompts and, with context parallelism, one that has two attention chunks and more
+// for each rank.
+std::vector<int64_t> PromptLengths(const Options& options, int cp_max) {
+  std::vector<int64_t> lengths = options.Integers("prompt-lengths");
+  if (!lengths.empty()) return lengths;
+  lengths = {7, 1, 33, 18, 64};
+  if (cp_max > 1) lengths.back() = std::max<int64_t>(64, 2 * cp_max * AttentionChunkOf(options) + 5);
+  return lengths;
+}
+
+std::vector<size_t> PromptSizes(const VerifyWork& work) {
+  std::vector<size_t> sizes;
+  for (const auto& prompt : work.prompts) sizes.push_back(prompt.size());
+  return sizes;
 }
 
 // Greedy answers of one rank decide what every layout computes.
-Result<Reference> RunReference(const PlannedModel& planned, const Options& options) {
+Result<Reference> RunReference(const PlannedModel& planned, const Options& options, int cp_max) {
   Reference reference;
-  reference.work = MakeVerifyWork(planned.config.vocab, planned.config.max_positions,
-                                  static_cast<int>(options.Integer("decode-steps")));
+  reference.work = MakeVerifyWork({.prompt_lengths = PromptLengths(options, cp_max),
+                                   .prefill_chunk = options.Integer("prefill-chunk"),
+                                   .decode_steps = static_cast<int>(options.Integer("decode-steps")),
+                                   .vocab = planned.config.vocab,
+                                   .max_positions = planned.config.max_positions});
   VerifyWork& work = reference.work;
   sixfold::ModelOptions model_options = planned.options;
   SF_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
@@ -81,8 +90,10 @@ Result<Reference> RunReference(const PlannedModel& planned, const Options& optio
         if (force) routes.push_back(adapted->last_routes());
         reference.logits.emplace_back(logits.begin(), logits.end());
         int64_t row = 0;
-        for (size_t s = 0; s < work.prompts.size(); ++s) {
-          row += step == 0 ? static_cast<int64_t>(work.prompts[s].size()) : 1;
+        for (const VerifyPiece& piece : work.steps[static_cast<size_t>(step)]) {
+          row += piece.rows;
+          const auto s = static_cast<size_t>(piece.sequence);
+          if (piece.first_position + piece.rows < static_cast<int64_t>(work.prompts[s].size())) continue;
           work.answers[s].push_back(ArgMax(logits.subspan(
               static_cast<size_t>((row - 1) * work.vocab), static_cast<size_t>(work.vocab))));
         }
@@ -120,7 +131,7 @@ std::optional<Difference> Compare(const Reference& reference, const PlannedModel
       if (same) continue;
       Difference d{.step = step, .expected = a[i], .got = b[i]};
       std::tie(d.sequence, d.position) = PlaceOf(reference.work, step, row);
-      d.token = TokenAt(reference.work, d.sequence, d.position);
+      d.token = reference.work.TokenAt(d.sequence, d.position);
       return d;
     }
   }
@@ -214,7 +225,7 @@ Status LocateLayer(const PlannedModel& planned, const Layout& layout, const Refe
     difference->layer = found->first;
     std::tie(difference->sequence, difference->position) =
         PlaceOf(reference.work, difference->step, found->second);
-    difference->token = TokenAt(reference.work, difference->sequence, difference->position);
+    difference->token = reference.work.TokenAt(difference->sequence, difference->position);
   }
   return OkStatus();
 }
@@ -317,6 +328,7 @@ Result<LayoutList> LayoutsOf(const Options& options, const PlannedModel& planned
 }  // namespace
 
 Status FollowVerify(const Options& options, const Launch& launch) {
+  if (options.Flag("balance")) return OkStatus();
   SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanForVerify(options));
   SF_ASSIGN_OR_RETURN(LayoutList list, LayoutsOf(options, planned, launch));
   const int threads = static_cast<int>(options.MaybeInteger("threads").value_or(1));
@@ -328,6 +340,7 @@ Status FollowVerify(const Options& options, const Launch& launch) {
 
 Status RunVerify(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const PlannedModel planned, PlanForVerify(options));
+  if (options.Flag("balance")) return RunBalance(options, planned);
   SF_ASSIGN_OR_RETURN(const LayoutList list,
                       LayoutsOf(options, planned, launch));
   const std::vector<std::string>& refused = list.refused;
@@ -338,7 +351,9 @@ Status RunVerify(const Options& options, const Launch& launch) {
                                        options.Text("layouts")));
   }
   const bool as_json = options.Flag("json"), quiet = options.Flag("quiet");
-  SF_ASSIGN_OR_RETURN(const Reference reference, RunReference(planned, options));
+  int cp_max = 1;
+  for (const NamedLayout& named : layouts) cp_max = std::max(cp_max, named.layout.mesh().size(Axis::kCp));
+  SF_ASSIGN_OR_RETURN(const Reference reference, RunReference(planned, options, cp_max));
   ordered_json results = ordered_json::array();
   std::string failure;
   for (const NamedLayout& named : layouts) {
@@ -359,8 +374,10 @@ Status RunVerify(const Options& options, const Launch& launch) {
     const ordered_json json = {{"model", planned.name},
                                {"numerics", options.Text("numerics")},
                                {"dtype", NameOf(planned.options.act)},
+                               {"prompts", PromptSizes(reference.work)},
                                {"rows", reference.work.rows(0)},
-                               {"decode_steps", reference.work.decode_steps},
+                               {"attention_chunk", planned.options.attention_chunk},
+                               {"decode_steps", options.Integer("decode-steps")},
                                {"passed", equal},
                                {"failed", results.size() - equal},
                                {"not_run", layouts.size() - results.size()},

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
+#include <map>
 #include <sstream>
 
 #include "apps/layout_options.h"
@@ -16,37 +16,51 @@ namespace {
 constexpr size_t kFileBytesMax = 1 << 20;
 
 // One value of each thing that is varied.
-using Choice = std::array<int, 9>;
-enum { kTp, kSp, kPp, kDp, kNodes, kOrder, kEp, kEtp, kBackend };
-constexpr int kDefault = 0;  // of kEp, kEtp and kBackend: the flag is left out
+using Choice = std::array<int, 11>;
+enum { kTp, kSp, kCp, kForm, kPp, kDp, kNodes, kOrder, kEp, kEtp, kBackend };
+constexpr int kDefault = 0;  // of kForm, kEp, kEtp and kBackend: the flag is left out
+constexpr CpForm kForms[] = {CpForm::kRing, CpForm::kAllGather, CpForm::kUlysses, CpForm::kUlyssesRing, CpForm::kStriped};
 
-// The three in the order in which ranks count.
-template <typename T>
-std::array<T, 3> Ordered(const Choice& c, const T& tp, const T& dp, const T& pp) {
+// The axes in the order in which ranks count.
+std::array<AxisSize, 4> Ordered(const Choice& c) {
+  const AxisSize tp{Axis::kTp, c[kTp]}, cp{Axis::kCp, c[kCp]}, dp{Axis::kDp, c[kDp]}, pp{Axis::kPp, c[kPp]};
   switch (c[kOrder]) {
-    case 0: return {tp, dp, pp};
-    case 1: return {pp, tp, dp};
-    default: return {dp, pp, tp};
+    case 0: return {tp, cp, dp, pp};
+    case 1: return {pp, cp, tp, dp};
+    default: return {dp, pp, tp, cp};
   }
 }
 
-std::string FlagsOf(const Choice& c) {
-  const std::string tp = fmt::format("tp{}", c[kTp]), dp = fmt::format("dp{}", c[kDp]), pp = fmt::format("pp{}", c[kPp]);
-  const std::array<std::string, 3> order = Ordered(c, tp, dp, pp);
-  const std::string mesh = fmt::format("{}", fmt::join(order, ","));
-  std::string flags = "--mesh " + mesh;
-  if (c[kSp] == 1) flags += " --sequence-parallel";
-  if (c[kNodes] > 1) flags += fmt::format(" --nodes {}", c[kNodes]);
+std::string ExpertFlags(const Choice& c) {
+  std::string flags;
   if (c[kEp] != kDefault) flags += fmt::format(" --ep {}", c[kEp]);
   if (c[kEtp] != kDefault) flags += fmt::format(" --etp {}", c[kEtp]);
   if (c[kBackend] != kDefault) flags += fmt::format(" --all2all-backend {}", c[kBackend] == 1 ? "flat" : "hierarchical");
   return flags;
 }
 
+std::string FlagsOf(const Choice& c) {
+  std::string mesh;
+  for (const AxisSize& axis : Ordered(c)) {
+    if (axis.axis != Axis::kCp || axis.size > 1) mesh += fmt::format("{}{}{}", mesh.empty() ? "" : ",", NameOf(axis.axis), axis.size);
+  }
+  std::string flags = "--mesh " + mesh;
+  if (c[kSp] == 1) flags += " --sequence-parallel";
+  if (c[kForm] != kDefault) flags += fmt::format(" --cp-comm-type {}", NameOf(kForms[c[kForm] - 1]));
+  if (c[kNodes] > 1) flags += fmt::format(" --nodes {}", c[kNodes]);
+  return flags + ExpertFlags(c);
+}
+
 std::string FlagsOf(const Layout& layout) {
   std::string flags = "--mesh " + layout.mesh().ToString();
   const sixfold::LayoutOptions& given = layout.options();
   if (layout.sequence_parallel()) flags += " --sequence-parallel";
+  if (layout.mesh().size(Axis::kCp) > 1) {
+    flags += fmt::format(" --cp-comm-type {}", NameOf(given.context.form));
+    if (given.context.interleave > 0) flags += fmt::format(" --cp-kv-cache-interleave-size {}", given.context.interleave);
+    if (const int u = given.context.ulysses; u > 0)
+      flags += fmt::format(" --hierarchical-context-parallel-sizes {},{}", u, layout.mesh().size(Axis::kCp) / u);
+  }
   if (layout.cluster().nodes() > 1) flags += fmt::format(" --nodes {}", layout.cluster().nodes());
   if (given.experts.ep || given.experts.expert_parallel == ExpertMeshRequest::ExpertParallel::kOn)
     flags += fmt::format(" --ep {}", layout.expert_mesh().ep());
@@ -56,11 +70,10 @@ std::string FlagsOf(const Layout& layout) {
 }
 
 Result<Layout> MakeLayout(const Choice& c, const ModelShape& shape) {
-  const AxisSize tp{Axis::kTp, c[kTp]}, dp{Axis::kDp, c[kDp]}, pp{Axis::kPp, c[kPp]};
-  const std::array<AxisSize, 3> order = Ordered(c, tp, dp, pp);
   sixfold::LayoutOptions options{.sequence_parallel = c[kSp] == 1};
-  SF_ASSIGN_OR_RETURN(options.mesh, Mesh::Make(order));
+  SF_ASSIGN_OR_RETURN(options.mesh, Mesh::Make(Ordered(c)));
   SF_ASSIGN_OR_RETURN(options.cluster, Cluster::EqualNodes(options.mesh.world(), c[kNodes]));
+  if (c[kForm] != kDefault) options.context.form = kForms[c[kForm] - 1];
   if (c[kEp] != kDefault) options.experts.ep = c[kEp];
   if (c[kEtp] != kDefault) options.experts.etp = c[kEtp];
   if (c[kBackend] != kDefault) options.all2all = c[kBackend] == 1 ? All2AllBackend::kFlat : All2AllBackend::kHierarchical;
@@ -68,19 +81,30 @@ Result<Layout> MakeLayout(const Choice& c, const ModelShape& shape) {
 }
 
 // Combinations that differ from another one in name only are left out.
-bool IsRedundant(const Choice& c) {
-  return (c[kSp] == 1 && c[kTp] == 1) || (c[kOrder] == 1 && (c[kPp] == 1 || c[kTp] * c[kDp] == 1)) ||
-         (c[kOrder] == 2 && (c[kTp] == 1 || c[kDp] == 1));
+bool IsRedundant(Choice c) {
+  if (c[kSp] == 1 && c[kTp] == 1) return true;
+  const auto counted = [](const Choice& of) {
+    std::vector<AxisSize> order;
+    for (const AxisSize& axis : Ordered(of)) {
+      if (axis.size > 1) order.push_back(axis);
+    }
+    return order;
+  };
+  const std::vector<AxisSize> own = counted(c);
+  while (c[kOrder]-- > 0) {
+    if (counted(c) == own) return true;
+  }
+  return false;
 }
 
-int RanksOf(const Choice& c) { return c[kTp] * c[kPp] * c[kDp]; }
+int RanksOf(const Choice& c) { return c[kTp] * c[kCp] * c[kPp] * c[kDp]; }
 
 // Expert places and parts that divide the ranks of a stage; none but the default for dense models. The backends differ only
 // where there are nodes to cross.
 void AddExpertChoices(Choice c, bool experts, std::vector<Choice>* all) {
   all->push_back(c);
   if (!experts) return;
-  const int ranks = c[kTp] * c[kDp];
+  const int ranks = c[kTp] * c[kCp] * c[kDp];
   for (const int ep : {1, 2, 3, 4, 8, 16}) {
     for (const int etp : {1, 2, 4}) {
       if (ranks % (ep * etp) != 0) continue;
@@ -95,55 +119,71 @@ void AddExpertChoices(Choice c, bool experts, std::vector<Choice>* all) {
   }
 }
 
+// Forms of context parallelism, where there is any.
+void AddForms(Choice c, bool experts, std::vector<Choice>* all) {
+  if (c[kCp] == 1) return AddExpertChoices(c, experts, all);
+  for (int form = 1; form <= static_cast<int>(std::size(kForms)); ++form) {
+    c[kForm] = form;
+    AddExpertChoices(c, experts, all);
+  }
+}
+
 std::vector<Choice> AllChoices(bool experts, int64_t ranks_max) {
   std::vector<Choice> all;
   for (const int tp : {1, 2, 3, 4, 8})
     for (const int sp : {0, 1})
-      for (const int pp : {1, 2, 3, 4})
-        for (const int dp : {1, 2, 4, 8, 16})
-          for (const int nodes : {1, 2, 4})
-            for (const int order : {0, 1, 2}) {
-              const Choice c = {tp, sp, pp, dp, nodes, order, kDefault, kDefault, kDefault};
-              if (dp > 4 && !experts) continue;  // replicas of a dense model never meet
-              const bool fits = RanksOf(c) % nodes == 0 && RanksOf(c) > 1 && RanksOf(c) <= ranks_max;
-              if (fits && !IsRedundant(c)) AddExpertChoices(c, experts, &all);
-            }
+      for (const int cp : {1, 2, 3, 4, 8})
+        for (const int pp : {1, 2, 3, 4})
+          for (const int dp : {1, 2, 4, 8, 16})
+            for (const int nodes : {1, 2, 4})
+              for (const int order : {0, 1, 2}) {
+                const Choice c = {tp, sp, cp, kDefault, pp, dp, nodes, order, kDefault, kDefault, kDefault};
+                if (dp > 4 && !experts) continue;  // replicas of a dense model never meet
+                const bool fits = RanksOf(c) % nodes == 0 && RanksOf(c) > 1 && RanksOf(c) <= ranks_max;
+                if (fits && !IsRedundant(c)) AddForms(c, experts, &all);
+              }
   return all;
 }
 
-using Pair = std::array<int, 4>;  // thing, value, thing, value
-
-std::vector<Pair> PairsOf(const Choice& c) {
-  std::vector<Pair> pairs;
-  for (int a = 0; a < static_cast<int>(c.size()); ++a) {
-    for (int b = a + 1; b < static_cast<int>(c.size()); ++b) {
-      pairs.push_back({a, c[static_cast<size_t>(a)], b, c[static_cast<size_t>(b)]});
+// Numbers of the pairs (thing, value, thing, value) of a choice.
+class PairNumbers {
+ public:
+  std::vector<int> Of(const Choice& c) {
+    std::vector<int> numbers;
+    for (int a = 0; a < static_cast<int>(c.size()); ++a) {
+      for (int b = a + 1; b < static_cast<int>(c.size()); ++b) {
+        const std::array<int, 4> pair = {a, c[static_cast<size_t>(a)], b, c[static_cast<size_t>(b)]};
+        numbers.push_back(numbers_.try_emplace(pair, static_cast<int>(numbers_.size())).first->second);
+      }
     }
+    return numbers;
   }
-  return pairs;
-}
+  size_t size() const { return numbers_.size(); }
+
+ private:
+  std::map<std::array<int, 4>, int> numbers_;
+};
 
 // Greedy: always the one that brings most pairs that have not met, of those the one of fewest ranks.
 std::vector<Choice> Covering(const std::vector<Choice>& all) {
-  std::set<Pair> open;
-  for (const Choice& c : all) {
-    for (const Pair& pair : PairsOf(c)) open.insert(pair);
-  }
+  PairNumbers numbers;
+  std::vector<std::vector<int>> pairs;
+  for (const Choice& c : all) pairs.push_back(numbers.Of(c));
+  std::vector<char> open(numbers.size(), 1);
   std::vector<Choice> chosen;
-  while (!open.empty()) {
-    const Choice* best = nullptr;
-    std::pair<int, int> best_score;
-    for (const Choice& c : all) {
+  while (std::find(open.begin(), open.end(), 1) != open.end()) {
+    size_t best = 0;
+    std::pair<int, int> best_score = {-1, 0};
+    for (size_t i = 0; i < all.size(); ++i) {
       int fresh = 0;
-      for (const Pair& pair : PairsOf(c)) fresh += static_cast<int>(open.count(pair));
-      const std::pair<int, int> score = {fresh, -RanksOf(c)};
-      if (best == nullptr || score > best_score) {
-        best = &c;
-        best_score = score;
-      }
+      for (const int pair : pairs[i]) fresh += open[static_cast<size_t>(pair)];
+      const std::pair<int, int> score = {fresh, -RanksOf(all[i])};
+      if (score <= best_score) continue;
+      best = i;
+      best_score = score;
     }
-    chosen.push_back(*best);
-    for (const Pair& pair : PairsOf(*best)) open.erase(pair);
+    chosen.push_back(all[best]);
+    for (const int pair : pairs[best]) open[static_cast<size_t>(pair)] = 0;
   }
   return chosen;
 }

@@ -8,49 +8,44 @@
 #include "model/micro_batch.h"
 
 namespace sixfold::apps {
-namespace {
-
-constexpr int64_t kPromptLengths[] = {7, 1, 33, 18, 64};
-
-int64_t LongestPrompt(const VerifyWork& work) {
-  size_t longest = 0;
-  for (const auto& prompt : work.prompts) longest = std::max(longest, prompt.size());
-  return static_cast<int64_t>(longest);
-}
-
-// Rows of one sequence in a step, as a part of a batch.
-StepSequence Rows(const VerifyWork& work, int sequence, int64_t step) {
-  const auto prompt = static_cast<int64_t>(work.prompts[static_cast<size_t>(sequence)].size());
-  return {.first_position = step == 0 ? 0 : prompt + step - 1,
-          .rows = step == 0 ? prompt : 1,
-          .logit_rows = step == 0 ? prompt : 1,
-          .blocks = {}};
-}
-
-}  // namespace
-
 int64_t VerifyWork::rows(int64_t step) const {
-  if (step > 0) return static_cast<int64_t>(prompts.size());
   int64_t rows = 0;
-  for (const auto& prompt : prompts) rows += static_cast<int64_t>(prompt.size());
+  for (const VerifyPiece& piece : steps[static_cast<size_t>(step)]) rows += piece.rows;
   return rows;
 }
 
-VerifyWork MakeVerifyWork(int64_t vocab, int64_t max_positions, int decode_steps) {
-  VerifyWork work{.decode_steps = decode_steps, .vocab = vocab};
-  const int64_t longest = std::max<int64_t>(1, max_positions - decode_steps);
-  uint32_t position = 0;
-  for (const int64_t length : kPromptLengths) {
+TokenId VerifyWork::TokenAt(int sequence, int64_t position) const {
+  const auto s = static_cast<size_t>(sequence), p = static_cast<size_t>(position);
+  return p < prompts[s].size() ? prompts[s][p] : answers[s][p - prompts[s].size()];
+}
+
+VerifyWork MakeVerifyWork(const VerifyWorkOptions& options) {
+  VerifyWork work{.vocab = options.vocab};
+  const int64_t longest = std::max<int64_t>(1, options.max_positions - options.decode_steps);
+  uint32_t number = 0;
+  for (const int64_t length : options.prompt_lengths) {
     std::vector<TokenId> prompt;
     for (int64_t i = 0; i < std::min(length, longest); ++i) {
-      const double u = RandomUniform({.seed = 4, .choice = 0, .position = position++,
-                                      .purpose = RandomPurpose::kSample});
-      prompt.push_back(static_cast<TokenId>(u * static_cast<double>(vocab)));
+      const double u = RandomUniform({.seed = 4, .choice = 0, .position = number++, .purpose = RandomPurpose::kSample});
+      prompt.push_back(static_cast<TokenId>(u * static_cast<double>(options.vocab)));
     }
+    work.positions_max = std::max(work.positions_max, static_cast<int64_t>(prompt.size()) + options.decode_steps);
     work.prompts.push_back(std::move(prompt));
   }
   work.answers.resize(work.prompts.size());
-  return work;
+  std::vector<int64_t> next(work.prompts.size());
+  while (true) {
+    std::vector<VerifyPiece> step;
+    for (size_t s = 0; s < next.size(); ++s) {
+      const auto prompt = static_cast<int64_t>(work.prompts[s].size());
+      const int64_t rows = next[s] < prompt ? std::min(options.prefill_chunk, prompt - next[s])
+                                            : next[s] < prompt + options.decode_steps ? 1 : 0;
+      if (rows > 0) step.push_back({static_cast<int>(s), next[s], rows});
+      next[s] += rows;
+    }
+    if (step.empty()) return work;
+    work.steps.push_back(std::move(step));
+  }
 }
 
 std::vector<std::vector<int>> SequencesOf(const VerifyWork& work, int replicas) {
@@ -67,14 +62,11 @@ std::vector<StepBatch> BatchesOf(const VerifyWork& work, int replicas, int64_t s
   std::vector<StepBatch> batches;
   for (const std::vector<int>& sequences : SequencesOf(work, replicas)) {
     StepBatch& batch = batches.emplace_back();
-    for (size_t slot = 0; slot < sequences.size(); ++slot) {
-      const auto s = static_cast<size_t>(sequences[slot]);
-      batch.sequences.push_back(Rows(work, sequences[slot], step));
-      if (step == 0) {
-        batch.tokens.insert(batch.tokens.end(), work.prompts[s].begin(), work.prompts[s].end());
-      } else {
-        batch.tokens.push_back(work.answers[s][static_cast<size_t>(step - 1)]);
-      }
+    for (const VerifyPiece& piece : work.steps[static_cast<size_t>(step)]) {
+      if (std::find(sequences.begin(), sequences.end(), piece.sequence) == sequences.end()) continue;
+      batch.sequences.push_back(
+          {.first_position = piece.first_position, .rows = piece.rows, .logit_rows = piece.rows, .blocks = {}});
+      for (int64_t r = 0; r < piece.rows; ++r) batch.tokens.push_back(work.TokenAt(piece.sequence, piece.first_position + r));
     }
   }
   return batches;
@@ -101,42 +93,54 @@ StepRoutes RoutesOf(const StepRoutes& whole, std::span<const StepBatch> batches)
   return routes;
 }
 
-}  // namespace
+// Block tables of one step's batches: a memory of units for each replica.
+class Tables {
+ public:
+  Tables(const KvPlacement& placement, int64_t blocks, const VerifyWork& work, int replicas)
+      : placement_(placement),
+        blocks_(blocks),
+        work_(work),
+        pools_(static_cast<size_t>(replicas), BlockPool(static_cast<int32_t>(placement.UnitsOfPool(blocks)), placement.pools())),
+        units_(work.prompts.size()) {}
 
-namespace {
-
-// Takes what the rows of a replica's batch lack, and writes its block tables. units: [sequences of the replica].
-void FillBlocks(const KvPlacement& placement, int64_t blocks, int micro_batches, BlockPool* pool,
-                std::vector<std::vector<int32_t>>* units, StepBatch* batch) {
-  const std::vector<int64_t> ends = MicroBatchEnds(static_cast<int64_t>(batch->tokens.size()), micro_batches);
-  int64_t row = 0;
-  for (size_t i = 0; i < batch->sequences.size(); ++i) {
-    StepSequence& s = batch->sequences[i];
-    std::vector<int32_t>& own = (*units)[i];
-    pool->TakeFor(placement,
-                  {.first_position = s.first_position, .rows = s.rows, .units = static_cast<int64_t>(own.size()), .batch_row = row},
-                  ends, &own);
-    s.blocks = BlockTable(placement, own, s.first_position + s.rows, blocks);
-    row += s.rows;
+  void Fill(int64_t step, std::vector<StepBatch>* batches) {
+    size_t longest = 0;
+    for (const StepBatch& batch : *batches) longest = std::max(longest, batch.tokens.size());
+    const int count = MicroBatchCount(static_cast<int64_t>(longest), placement_.stages);
+    auto piece = work_.steps[static_cast<size_t>(step)].begin();  // replicas hold the sequences in order
+    for (size_t r = 0; r < batches->size(); ++r) {
+      StepBatch& batch = (*batches)[r];
+      const std::vector<int64_t> ends = MicroBatchEnds(static_cast<int64_t>(batch.tokens.size()), count);
+      int64_t row = 0;
+      for (StepSequence& s : batch.sequences) {
+        std::vector<int32_t>& own = units_[static_cast<size_t>((piece++)->sequence)];
+        pools_[r].TakeFor(placement_,
+                          {.first_position = s.first_position, .rows = s.rows, .units = static_cast<int64_t>(own.size()), .batch_row = row},
+                          ends, &own);
+        s.blocks = BlockTable(placement_, own, s.first_position + s.rows, blocks_);
+        row += s.rows;
+      }
+    }
   }
-}
+
+ private:
+  const KvPlacement placement_;
+  const int64_t blocks_;
+  const VerifyWork& work_;
+  std::vector<BlockPool> pools_;              // [replica]
+  std::vector<std::vector<int32_t>> units_;  // [sequence]
+};
 
 }  // namespace
 
 Status RunVerifyWork(StepModel& model, const VerifyWork& work, const OnStep& on_step) {
   const KvPlacement placement = model.kv_placement();
-  const int64_t blocks = placement.BlocksOfOwner(LongestPrompt(work) + work.decode_steps,
-                                                 static_cast<int64_t>(work.prompts.size()));
+  const int64_t blocks = placement.BlocksOfOwner(work.positions_max, static_cast<int64_t>(work.prompts.size()));
   SF_RETURN_IF_ERROR(model.AllocateKv(static_cast<int32_t>(blocks)));
-  std::vector<BlockPool> pools(static_cast<size_t>(model.replicas()),
-                               BlockPool(static_cast<int32_t>(placement.UnitsOfPool(blocks)), placement.pools()));
-  std::vector<std::vector<std::vector<int32_t>>> units(pools.size(), std::vector<std::vector<int32_t>>(work.prompts.size()));
-  for (int64_t step = 0; step < work.steps(); ++step) {
+  Tables tables(placement, blocks, work, model.replicas());
+  for (int64_t step = 0; step < static_cast<int64_t>(work.steps.size()); ++step) {
     std::vector<StepBatch> batches = BatchesOf(work, model.replicas(), step);
-    size_t longest = 0;
-    for (const StepBatch& batch : batches) longest = std::max(longest, batch.tokens.size());
-    const int count = MicroBatchCount(static_cast<int64_t>(longest), placement.stages);
-    for (size_t r = 0; r < batches.size(); ++r) FillBlocks(placement, blocks, count, &pools[r], &units[r], &batches[r]);
+    tables.Fill(step, &batches);
     // Replicas hold the sequences in order, so that their rows are in order too.
     if (!work.routes.empty()) model.ForceRoutes(RoutesOf(work.routes[static_cast<size_t>(step)], batches));
     SF_ASSIGN_OR_RETURN(const std::span<const float> logits, model.Forward(batches));
