@@ -208,8 +208,11 @@ Status RankRunner::RunMine(const RankCommand& command) {
   for (const StepBatch& batch : command.batches) rows = std::max(rows, batch.tokens.size());
   const int count = MicroBatchCount(static_cast<int64_t>(rows), spec_.layout.pp());
   const RankShard& own = model_->shard();
-  micro_batches_.clear();
-  for (const StepBatch& batch : command.batches) micro_batches_.push_back(SplitBatch(batch, count));
+  // Other replicas' rows matter to the leader, and where experts are shared with them.
+  micro_batches_.assign(command.batches.size(), std::vector<StepBatch>(count));
+  for (int dp = 0; dp < spec_.layout.dp(); ++dp) {
+    if (rank_ == 0 || dp == own.dp || spec_.layout.dispatches()) micro_batches_[dp] = SplitBatch(command.batches[dp], count);
+  }
   shape_ = ShapeOfStep(spec_.layout, micro_batches_, kv_->blocks());
   int64_t resting = 0;
   for (const StepSequence& s : command.batches[own.dp].sequences) {

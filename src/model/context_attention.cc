@@ -165,13 +165,20 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
 // --- Partial results -------------------------------------------------------------------------------
 
 int ContextAttention::NewBuffer(int64_t floats) {
-  if (free_.empty()) {
-    free_.push_back(static_cast<int>(buffers_.size()));
+  // The smallest that is large enough, or the largest to grow: small ones stay small.
+  auto best = free_.end();
+  const auto size = [&](int buffer) { return static_cast<int64_t>(buffers_[buffer].size()); };
+  for (auto it = free_.begin(); it != free_.end(); ++it) {
+    const bool fits = size(*it) >= floats;
+    if (best == free_.end() || (fits ? size(*best) < floats || size(*it) < size(*best) : size(*it) > size(*best) && size(*best) < floats)) best = it;
+  }
+  if (best == free_.end()) {
+    best = free_.insert(free_.end(), static_cast<int>(buffers_.size()));
     buffers_.emplace_back();
   }
-  const int buffer = free_.back();
-  free_.pop_back();
-  if (static_cast<int64_t>(buffers_[buffer].size()) < floats) buffers_[buffer].resize(floats);
+  const int buffer = *best;
+  free_.erase(best);
+  if (size(buffer) < floats) buffers_[buffer].resize(floats);
   return buffer;
 }
 
@@ -555,8 +562,8 @@ Status ContextAttention::PassQueries(const AttentionArgs& args, const WindowPlan
       }
     }
     runs_.push_back(std::move(run));
+    Finish({.args = args, .plan = &plan, .kv_heads = {}});
   }
-  Finish({.args = args, .plan = &plan, .kv_heads = {}});
   return OkStatus();
 }
 
