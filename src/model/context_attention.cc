@@ -65,7 +65,7 @@ std::vector<std::span<std::byte>> AsWritableBytes(const std::vector<std::span<fl
 }  // namespace
 
 ContextAttention::ContextAttention(const Layout& layout, const RankShard& own, Ops& ops)
-    : layout_(layout), own_(own), ops_(ops), rule_(layout.context()) {}
+    : own_(own), ops_(ops), rule_(layout.context()) {}
 
 void ContextAttention::Begin(const RankComm& comm, std::vector<ContextSequence> sequences,
                              std::vector<std::vector<int32_t>> tables) {

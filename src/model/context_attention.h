@@ -21,7 +21,7 @@ namespace sixfold {
 // calls and only grows. Errors: the communicators'. Thread rule: the rank's step thread.
 class ContextAttention {
  public:
-  // The layout, the shard and ops outlive it.
+  // The shard and ops outlive it.
   ContextAttention(const Layout& layout, const RankShard& own, Ops& ops);
 
   // sequences: of the micro-batch; tables: [sequences] blocks of this rank by page (16 positions) of the sequence, those that
@@ -84,7 +84,6 @@ class ContextAttention {
   int NewBuffer(int64_t floats);
   void NoteTransit(int64_t bytes);
 
-  const Layout& layout_;
   const RankShard& own_;
   Ops& ops_;
   const ContextRule rule_;

@@ -48,6 +48,7 @@ void RunNodes(ForwardContext& c, const std::vector<float>& in, const KCut& cut, 
   const Share k = cut.k[c.own.tp];
   s.a_nodes.resize(std::max(s.a_nodes.size(), nodes.size()));
   s.partials.resize(static_cast<int64_t>(nodes.size()) * c.rows * c.config.hidden);
+  if (c.rows == 0) return;
   s.tasks.clear();
   for (size_t i = 0; i < nodes.size(); ++i) {
     c.matmul.Prepare(in.data() + nodes[i].begin - k.begin, c.rows, k.size(), cut.node_leaves[c.own.tp][i], c.act, {},

@@ -45,6 +45,7 @@ void RunHeads(ForwardContext& c, const HeadProducts& p) {
   ForwardScratch& s = c.s;
   const auto heads = static_cast<int64_t>(p.weights.size());
   p.out.resize(c.rows * heads * p.out_width);
+  if (c.rows == 0) return;
   s.a_heads.resize(heads);
   s.tasks.clear();
   for (int64_t h = 0; h < heads; ++h) {
@@ -58,6 +59,7 @@ void RunHeads(ForwardContext& c, const HeadProducts& p) {
 // The last rope_dim of every `width` elements of x [rows, count, width], in place.
 void Rotate(ForwardContext& c, float* x, int64_t count, int width) {
   const int rope = c.config.latent.rope_dim;
+  if (c.rows == 0) return;
   c.ops.Rope(x + width - rope, count * width, c.rows, static_cast<int>(count), width, rope, c.s.row_numbers.data(),
              c.s.cos.data(), c.s.sin.data());
 }
