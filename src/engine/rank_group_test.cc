@@ -10,11 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <numeric>
 #include <thread>
 
 #include "base/random.h"
 #include "kernels/ops.h"
+#include "kv/block_pool.h"
 #include "mesh/cluster.h"
 #include "model/shape.h"
 #include "weights/safetensors_writer.h"
@@ -80,12 +80,13 @@ std::filesystem::path MakeUnevenModel() {
   return folder;
 }
 
-Subject Open(const std::string& model, Numerics numerics = Numerics::kReproducible, ActDType act = ActDType::kBF16) {
+Subject Open(const std::string& model, Numerics numerics = Numerics::kReproducible, ActDType act = ActDType::kBF16,
+             int attention_chunk = 256) {
   const std::string path = model == "uneven" ? MakeUnevenModel().string() : "tests/golden/" + model;
   Subject s;
   s.store = std::shared_ptr<const WeightStore>(WeightStore::Open(path).value());
   s.config = ConfigFor(*s.store, path).value();
-  s.options = {.numerics = numerics, .act = act, .isa = DetectIsa()};
+  s.options = {.numerics = numerics, .act = act, .isa = DetectIsa(), .attention_chunk = attention_chunk};
   s.shape = ShapeOf(*s.store, s.config, s.options).value();
   return s;
 }
@@ -95,6 +96,7 @@ struct LayoutSpec {
   bool sp = false;
   int nodes = 1;
   ExpertMeshRequest experts = {};
+  ContextOptions context = {};
 };
 
 InstanceSpec SpecOf(const Subject& s, const LayoutSpec& l) {
@@ -105,7 +107,8 @@ InstanceSpec SpecOf(const Subject& s, const LayoutSpec& l) {
           .layout = Layout::Make(s.shape, {.mesh = mesh,
                                            .cluster = Cluster::EqualNodes(mesh.world(), l.nodes).value(),
                                            .sequence_parallel = l.sp,
-                                           .experts = l.experts})
+                                           .experts = l.experts,
+                                           .context = l.context})
                         .value()};
 }
 
@@ -113,19 +116,26 @@ constexpr int64_t kPrompts[] = {5, 1, 19, 33};
 
 // Prefill of all prompts in one step and some decode steps, replicas as they come; logits of all steps one after the other.
 Result<std::vector<float>> RunSteps(StepModel& model, int decode_steps) {
-  SF_RETURN_IF_ERROR(model.AllocateKv(32));
+  constexpr int32_t kBlocks = 32;
+  SF_RETURN_IF_ERROR(model.AllocateKv(kBlocks));
   std::vector<float> all;
   const int replicas = model.replicas();
+  const KvPlacement placement = model.kv_placement();
+  std::vector<BlockPool> pools(replicas, BlockPool(static_cast<int32_t>(placement.UnitsOfPool(kBlocks)), placement.pools()));
+  std::vector<std::vector<int32_t>> units(4);
   for (int step = 0; step <= decode_steps; ++step) {
     std::vector<StepBatch> batches(replicas);
     for (int s = 0; s < 4; ++s) {
       // In order: the last replica of three or more is idle.
-      StepBatch& batch = batches[replicas >= 3 ? s * (replicas - 1) / 4 : s * replicas / 4];
+      const int replica = replicas >= 3 ? s * (replicas - 1) / 4 : s * replicas / 4;
+      StepBatch& batch = batches[replica];
       StepSequence sequence{.first_position = step == 0 ? 0 : kPrompts[s] + step - 1,
                             .rows = step == 0 ? kPrompts[s] : 1,
                             .logit_rows = step == 0 ? kPrompts[s] : 1};
-      sequence.blocks.resize(BlocksFor(sequence.first_position + sequence.rows));
-      std::iota(sequence.blocks.begin(), sequence.blocks.end(), s * 8);
+      const KvDemand demand{.first_position = sequence.first_position, .rows = sequence.rows,
+                            .units = static_cast<int64_t>(units[s].size()), .batch_row = static_cast<int64_t>(batch.tokens.size())};
+      pools[replica].TakeFor(placement, demand, {}, &units[s]);
+      sequence.blocks = BlockTable(placement, units[s], sequence.first_position + sequence.rows, kBlocks);
       for (int64_t r = 0; r < sequence.rows; ++r) {
         batch.tokens.push_back(static_cast<TokenId>((7 * (sequence.first_position + r) + 3 * s + 1) % model.vocab()));
       }
@@ -143,8 +153,9 @@ std::vector<float> OneRank(const Subject& s, int decode_steps) {
   return RunSteps(*model, decode_steps).value();
 }
 
-void ExpectEqualBits(const std::string& name, std::initializer_list<LayoutSpec> layouts, ActDType act = ActDType::kBF16) {
-  const Subject s = Open(name, Numerics::kReproducible, act);
+void ExpectEqualBits(const std::string& name, std::initializer_list<LayoutSpec> layouts, ActDType act = ActDType::kBF16,
+                     int attention_chunk = 256) {
+  const Subject s = Open(name, Numerics::kReproducible, act, attention_chunk);
   const std::vector<float> expected = OneRank(s, 3);
   for (const LayoutSpec& l : layouts) {
     SCOPED_TRACE(name + " " + l.mesh + (l.sp ? " sp" : ""));
@@ -180,6 +191,36 @@ TEST(RankGroup, RowsThatTravelToExpertsGiveTheBitsOfOneRank) {
   }
   ExpectEqualBits("deepseek_v3", {{"tp2,dp2", false, 2, {.ep = 4}}, {"dp2,tp3", true, 2}});
   ExpectEqualBits("gpt_oss", {{"tp2,dp2", true, 2, {.ep = 4}}, {"dp4", false, 1, {.ep = 2, .etp = 2}}});
+}
+
+TEST(RankGroup, KeysOnSeveralRanksGiveTheBitsOfOneRank) {
+  const auto all_forms = [](const std::string& name, ActDType act) {
+    ExpectEqualBits(name, {{"cp2"}, {"cp3,pp2", false, 1, {}, {.form = CpForm::kAllGather}}, {"cp2,dp2", false, 2, {}, {.form = CpForm::kUlysses}},
+                           {"cp4", false, 2, {}, {.form = CpForm::kUlyssesRing}}, {"cp3", false, 1, {}, {.form = CpForm::kStriped}}}, act, 16);
+  };
+  for (const ActDType act : {ActDType::kF32, ActDType::kBF16, ActDType::kInt8}) all_forms("llama_gqa", act);
+  all_forms("mistral_window", ActDType::kBF16);
+  ExpectEqualBits("uneven", {{"tp5,cp2", true}, {"cp3", false, 1, {}, {.form = CpForm::kUlysses}}, {"tp2,cp2,pp3", true, 2, {}, {.form = CpForm::kStriped}}},
+                  ActDType::kF32, 16);
+  ExpectEqualBits("olmoe", {{"tp2,cp2,dp2", true, 2, {.ep = 4}}, {"cp2,tp2", true, 1, {.ep = 2, .etp = 2}, {.form = CpForm::kUlysses}}}, ActDType::kBF16, 16);
+  ExpectEqualBits("deepseek_v3", {{"cp2,dp2", false, 2, {.ep = 4}}, {"tp3,cp2", true, 1, {}, {.form = CpForm::kUlysses}}}, ActDType::kBF16, 16);
+  ExpectEqualBits("gpt_oss", {{"tp2,cp2", true, 1, {}, {.form = CpForm::kStriped}}, {"cp4", false, 1, {.ep = 4}, {.form = CpForm::kAllGather}}}, ActDType::kBF16, 16);
+}
+
+TEST(RankGroup, ARankThatIsStuckWhileKeysGoRoundIsNamed) {
+  InstanceSpec spec = SpecOf(Open("llama_gqa", Numerics::kReproducible, ActDType::kBF16, 16), {"cp3"});
+  const auto release = std::make_shared<std::atomic<bool>>(false);
+  spec.before_step = [release](int rank, int64_t step) {
+    if (rank != 2 || step != 0) return;
+    while (!release->load()) std::this_thread::sleep_for(10ms);
+  };
+  const auto group = RankGroup::StartThreads(std::move(spec), {.timeout = 500ms}).value();
+  const auto got = RunSteps(*group, 3);
+  ASSERT_FALSE(got.ok());
+  EXPECT_THAT(got.status().message(), HasSubstr("rank 2"));
+  EXPECT_THAT(got.status().message(), HasSubstr("cp"));
+  EXPECT_THAT(got.status().message(), HasSubstr("layer 0"));
+  release->store(true);
 }
 
 TEST(RankGroup, ARankThatIsStuckWhileOthersDispatchIsNamed) {
