@@ -22,6 +22,8 @@ constexpr int kYieldsWhenCrowded = 2;  // more ranks than cores: rounds before s
 constexpr auto kFirstSleep = milliseconds(2);
 constexpr auto kLongestSleep = milliseconds(500);
 constexpr int kPollsPerClock = 8;
+// The kernel wakes a sleeper so much late, so the last of the wait for an emulated link is spent awake.
+constexpr auto kTimerSlack = microseconds(100);
 
 void Pause() { __builtin_ia32_pause(); }
 
@@ -34,7 +36,11 @@ LocalTransport::LocalTransport(Shared& shared, int rank)
       watch_(rank, shared.ranks(), shared.timeout()),
       inbox_(shared.ranks()),
       eager_(shared.ranks()),
-      eager_sent_(shared.ranks()) {}
+      eager_sent_(shared.ranks()) {
+  if (shared.emulated() == nullptr) return;
+  inside_ = EmulatedPort(shared.emulated()->inside);
+  between_ = EmulatedPort(shared.emulated()->between);
+}
 
 void LocalTransport::Progress(const Place& place) {
   state_.step.store(place.step, std::memory_order_relaxed);
@@ -82,8 +88,16 @@ RankSight LocalTransport::ReportOf(int rank) const {
   return report;
 }
 
+void LocalTransport::Emulate(Message* message, int peer) {
+  const Cluster& cluster = *shared_.emulated();
+  EmulatedPort& port = cluster.NodeOf(rank_) == cluster.NodeOf(peer) ? inside_ : between_;
+  message->arrival = port.Carry(message->size, SteadyClock::now());
+}
+
 void LocalTransport::Publish(Message* message, const Operation& operation, int peer) {
   message->operation = operation;
+  if (shared_.emulated() != nullptr) [[unlikely]]
+    Emulate(message, peer);
   message->state.store(Message::kPosted, std::memory_order_relaxed);
   std::atomic<Message*>& newest = shared_.channel(rank_, peer).newest;
   message->next = newest.load(std::memory_order_relaxed);
@@ -179,6 +193,7 @@ Status LocalTransport::Complete() {
 bool LocalTransport::Poll() {
   if (shared_.failed()) return false;
   ++pass_;
+  next_arrival_ = SteadyClock::time_point::max();
   size_t kept = 0;
   for (size_t i = 0; i < recvs_.size(); ++i) {
     const RecvPart part = recvs_[i];
@@ -255,6 +270,12 @@ LocalTransport::Outcome LocalTransport::Receive(const RecvPart& part) {
                                        part.peer, static_cast<int64_t>(message->size)));
     return Outcome::kDiverged;
   }
+  if (shared_.emulated() != nullptr) [[unlikely]] {
+    if (message->arrival > SteadyClock::now()) {
+      next_arrival_ = std::min(next_arrival_, message->arrival);
+      return Outcome::kNothing;
+    }
+  }
   Unlink(part.peer, message);
   return Copy(message, part) ? Outcome::kReceived : Outcome::kNothing;
 }
@@ -304,7 +325,9 @@ Status LocalTransport::WaitUntilComplete() {
 
 // One round of waiting that found nothing.
 void LocalTransport::Rest(SteadyClock::duration waited, int rounds) {
-  if (shared_.may_spin() && waited < kSpin) {
+  if (AwaitsArrival()) {
+    RestUntilArrival();
+  } else if (shared_.may_spin() && waited < kSpin) {
     for (int i = 0; i < kPollsPerClock; ++i) {
       Pause();
       const size_t pending = Pending();
@@ -321,6 +344,17 @@ void LocalTransport::Rest(SteadyClock::duration waited, int rounds) {
   }
 }
 
+void LocalTransport::RestUntilArrival() {
+  const SteadyClock::duration left = next_arrival_ - SteadyClock::now();
+  if (left > kTimerSlack) {
+    Sleep(std::min<SteadyClock::duration>(left - kTimerSlack, watch_.timeout() / 16));
+  } else if (shared_.may_spin()) {
+    Pause();
+  } else {
+    sched_yield();
+  }
+}
+
 void LocalTransport::Sleep(std::chrono::nanoseconds span) {
   Bell& bell = shared_.bell(rank_);
   const uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
@@ -328,15 +362,24 @@ void LocalTransport::Sleep(std::chrono::nanoseconds span) {
   const bool for_messages = !recvs_.empty();
   std::atomic<int>& awaited = for_messages ? bell.messages_awaited : bell.sends_awaited;
   const size_t pending = Pending();
-  awaited.store(static_cast<int>(for_messages ? recvs_.size() : sends_.size()),
-                std::memory_order_seq_cst);
-  if (Poll() && Pending() == pending) FutexWait(bell.rings, rings, span);
+  // What an emulated link carries has rung already, so with such messages the next ring may be the last.
+  const bool awaits_arrival = AwaitsArrival();
+  const size_t needed = awaits_arrival ? 1 : for_messages ? recvs_.size() : sends_.size();
+  awaited.store(static_cast<int>(needed), std::memory_order_seq_cst);
+  if (Poll() && Pending() == pending && AwaitsArrival() == awaits_arrival)
+    FutexWait(bell.rings, rings, span);
   awaited.store(0, std::memory_order_seq_cst);
 }
 
 Status LocalTransport::CheckDeadline(SteadyClock::time_point now) {
   awaited_.clear();
-  for (const RecvPart& part : recvs_) awaited_.push_back(part.peer);
+  for (const RecvPart& part : recvs_) {
+    // An emulated link carries the next one: its sender did what it had to, the link is slow.
+    const bool arriving = AwaitsArrival() && Find(part.peer) != nullptr;
+    if (!arriving) awaited_.push_back(part.peer);
+  }
+  // Nor is this rank to blame for what waits for it meanwhile.
+  if (AwaitsArrival()) EndOperation();
   for (const uint32_t number : sends_) awaited_.push_back(receiver_[number]);
   if (awaited_.empty()) return OkStatus();
   const Watch::Stall stall = watch_.WorstOf(awaited_, now, *this);

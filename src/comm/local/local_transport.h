@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/local/emulated_port.h"
 #include "comm/local/shared.h"
 #include "comm/transport.h"
 #include "comm/watch.h"
@@ -50,16 +51,19 @@ class LocalTransport : public Transport, private RankView {
   uint32_t Post(const Operation& operation, const SendPart& send);
   bool PostEagerly(const Operation& operation, const SendPart& send);
   void Publish(Message* message, const Operation& operation, int peer);
+  void Emulate(Message* message, int peer);
 
   // Until nothing of recvs_ and sends_ is pending, or the instance has failed.
   Status Complete();
   bool Poll();
   Status WaitUntilComplete();
   void Rest(SteadyClock::duration waited, int rounds);
+  void RestUntilArrival();
   void Sleep(std::chrono::nanoseconds span);
   bool Done() const { return Pending() == 0; }
   OperationRecord Here() const { return {operation_, {state_.step, state_.layer}}; }
   size_t Pending() const { return recvs_.size() + sends_.size(); }
+  bool AwaitsArrival() const { return next_arrival_ != SteadyClock::time_point::max(); }
   Status CheckDeadline(SteadyClock::time_point now);
   void Withdraw();
 
@@ -80,6 +84,7 @@ class LocalTransport : public Transport, private RankView {
   std::vector<std::unique_ptr<Message>> messages_;  // all this rank has made, by number
   std::vector<uint32_t> free_;                      // numbers of those not in use
   std::vector<int> receiver_;                       // [messages_] rank it was posted to
+  EmulatedPort inside_, between_;                   // outgoing, with emulated links
 
   // Of the operation under way.
   Operation operation_;
@@ -87,6 +92,8 @@ class LocalTransport : public Transport, private RankView {
   std::vector<RecvPart> recvs_;  // pending
   std::vector<uint32_t> sends_;  // pending, by number
   std::vector<int> awaited_;     // scratch of CheckDeadline
+  // The earliest of those that an emulated link carries and a receive waits for; max: none.
+  SteadyClock::time_point next_arrival_ = SteadyClock::time_point::max();
 
   std::atomic<int64_t> wait_ns_{0};
 };

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "comm/transport.h"
+#include "mesh/cluster.h"
 
 namespace sixfold {
 
@@ -17,6 +19,12 @@ struct LocalWorldOptions {
   // Ranks wait by spinning for some microseconds only when ranks * threads_per_rank <= cores.
   int threads_per_rank = 1;
   int cores = 0;  // 0: those that this process may run on
+  // With it, a message reaches its receiver only when the cluster's links would have carried it:
+  // latency + size / bandwidth after its port is free. A rank has one outgoing port for its node and
+  // one for other nodes, as Link says, and all its messages of a kind queue for it, whoever gets
+  // them; what arrives at one rank from several does not queue. Time runs from the start of the
+  // send, also while both ranks compute. Waiting for it is no reason for a time-out.
+  std::optional<Cluster> emulated_links;
 };
 
 // What the ranks share. Made once, before their threads; outlives them all.

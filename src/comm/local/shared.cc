@@ -23,11 +23,13 @@ Shared::Shared(int ranks, const LocalWorldOptions& options)
       timeout_(options.timeout),
       may_spin_(ranks * options.threads_per_rank <=
                 (options.cores > 0 ? options.cores : UsableCores())),
+      emulated_(options.emulated_links),
       channels_(std::make_unique<Channel[]>(static_cast<size_t>(ranks) * ranks)),
       bells_(std::make_unique<Bell[]>(ranks)),
       states_(std::make_unique<RankState[]>(ranks)) {
   SF_CHECK_GT(ranks, 0);
   SF_CHECK_GT(options.timeout.count(), 0);
+  if (emulated_) SF_CHECK_EQ(emulated_->ranks(), ranks);
 }
 
 void Shared::Fail(int rank, const Status& why) {

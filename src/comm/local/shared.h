@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
@@ -29,6 +30,7 @@ struct alignas(kCacheLine) Message {
   Operation operation;
   Message* next = nullptr;
   bool eager = false;  // nobody waits until it is done
+  SteadyClock::time_point arrival;  // with emulated links: not before
   std::atomic<uint32_t> state{kDone};
 };
 
@@ -77,6 +79,8 @@ class Shared {
   int ranks() const { return ranks_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   bool may_spin() const { return may_spin_; }
+  // Of LocalWorldOptions::emulated_links; null without.
+  const Cluster* emulated() const { return emulated_ ? &*emulated_ : nullptr; }
   Channel& channel(int from, int to) { return channels_[static_cast<size_t>(from) * ranks_ + to]; }
   Bell& bell(int rank) { return bells_[rank]; }
   RankState& state(int rank) { return states_[rank]; }
@@ -92,6 +96,7 @@ class Shared {
   const int ranks_;
   const std::chrono::milliseconds timeout_;
   const bool may_spin_;
+  const std::optional<Cluster> emulated_;
   std::unique_ptr<Channel[]> channels_;  // [from][to]
   std::unique_ptr<Bell[]> bells_;        // [ranks]
   std::unique_ptr<RankState[]> states_;  // [ranks]
