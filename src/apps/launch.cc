@@ -38,4 +38,11 @@ Status CheckLaunch(const Launch& launch, const Mesh& mesh) {
                   launch.mpi->world()));
 }
 
+Status CheckLinks(const Options& options, const Launch& launch) {
+  if (launch.mpi == nullptr || !options.Flag("emulate-links")) return OkStatus();
+  return InvalidArgument(
+      "--emulate-links: links are emulated between ranks that are threads of one process; start without mpirun or srun, "
+      "then the ranks are threads, or leave it out and use the links there are");
+}
+
 }  // namespace sixfold::apps

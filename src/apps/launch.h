@@ -27,5 +27,7 @@ Result<Launch> JoinLaunch(const Options& options);
 
 // kInvalidArgument when the mesh has another number of ranks than there are processes.
 Status CheckLaunch(const Launch& launch, const Mesh& mesh);
+// kInvalidArgument for --emulate-links when ranks are processes: they have links of their own.
+Status CheckLinks(const Options& options, const Launch& launch);
 
 }  // namespace sixfold::apps

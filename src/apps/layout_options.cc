@@ -129,6 +129,7 @@ RankGroupOptions GroupOptionsFrom(const Options& options) {
   out.timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
   if (options.command() == CommandId::kVerify || options.IsGiven("stats"))
     out.prediction = RankGroupOptions::Prediction::kOn;
+  if (options.Flag("emulate-links")) out.links = RankGroupOptions::Links::kEmulated;
   return out;
 }
 

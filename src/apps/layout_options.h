@@ -15,7 +15,7 @@ namespace sixfold::apps {
 // ranks that do not come out equal on the nodes. kInvalidFile: the cluster file.
 Result<sixfold::LayoutOptions> LayoutOptionsFrom(const Options& options);
 
-// --comm-timeout, and a prediction if --stats will ask for it.
+// --comm-timeout, --emulate-links, and a prediction if --stats will ask for it.
 RankGroupOptions GroupOptionsFrom(const Options& options);
 
 // A JSON array of rows {axis, op, link, count, counted_bytes, predicted_bytes} of both ledgers.

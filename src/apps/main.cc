@@ -93,6 +93,7 @@ bool IsDryRun(const Options& options) {
 }
 
 Status Run(const Options& options, const Launch& launch) {
+  SF_RETURN_IF_ERROR(CheckLinks(options, launch));
   if (IsDryRun(options)) return RunDryRun(options, launch);
   switch (options.command()) {
     case CommandId::kRun: return RunChat(options, launch);
@@ -136,8 +137,10 @@ int Follow(const std::string& where, const Options& options, const Launch& launc
     std::signal(SIGTERM, SIG_IGN);
     std::signal(SIGINT, SIG_IGN);
   }
-  Status status;
-  if (options.command() == CommandId::kVerify) {
+  Status status = CheckLinks(options, launch);
+  if (!status.ok()) {
+    // The leader says so.
+  } else if (options.command() == CommandId::kVerify) {
     status = FollowVerify(options, launch);
   } else if (!IsDryRun(options)) {
     status = RunFollower(options, launch);

@@ -136,6 +136,13 @@ std::vector<OptionSpec> LayoutOptions() {
        .commands = LaidOutCommands(),
        .metavar = "FILE",
        .help = "cluster.toml: nodes, ranks on each, links; instead of --nodes"},
+      {.name = "emulate-links",
+       .type = kFlag,
+       .group = group,
+       .commands = kRunning | Commands(kVerify),
+       .fallback = "false",
+       .help = "let messages between ranks of this process take as long as the cluster's links would: latency, and "
+               "size over bandwidth, from --cluster or what is usual"},
       {.name = "comm-timeout",
        .type = kReal,
        .group = group,

@@ -167,8 +167,9 @@ Result<std::unique_ptr<RankGroup>> RankGroup::StartThreads(InstanceSpec spec, co
   auto impl = std::make_shared<Impl>(std::move(spec));
   impl->options = options;
   const int world = impl->spec.layout.world();
-  impl->local = std::make_unique<LocalWorld>(
-      world, LocalWorldOptions{.timeout = options.timeout, .threads_per_rank = impl->spec.options.threads});
+  LocalWorldOptions local{.timeout = options.timeout, .threads_per_rank = impl->spec.options.threads};
+  if (options.links == RankGroupOptions::Links::kEmulated) local.emulated_links = impl->spec.layout.cluster();
+  impl->local = std::make_unique<LocalWorld>(world, local);
   impl->transport = &impl->local->transport(0);
   impl->ranks_here = world;
   impl->geometry = LargestKvGeometry(impl->spec.layout);
@@ -181,6 +182,8 @@ Result<std::unique_ptr<RankGroup>> RankGroup::StartThreads(InstanceSpec spec, co
 
 Result<std::unique_ptr<RankGroup>> RankGroup::StartLeader(InstanceSpec spec, MpiWorld& world,
                                                           const RankGroupOptions& options) {
+  if (options.links == RankGroupOptions::Links::kEmulated)
+    return InvalidArgument("links are emulated between threads of one process only");
   auto impl = std::make_shared<Impl>(std::move(spec));
   impl->options = options;
   impl->transport = &world.transport();

@@ -19,6 +19,9 @@ struct RankGroupOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
   // Predict the bytes of every step, to be compared with the counted ones in stats().
   enum class Prediction : uint8_t { kOff, kOn } prediction = Prediction::kOff;
+  // --emulate-links, of ranks that are threads: messages take as long as the layout's cluster says
+  // (LocalWorldOptions::emulated_links).
+  enum class Links : uint8_t { kAsTheyAre, kEmulated } links = Links::kAsTheyAre;
 };
 
 // Counted by the ranks, predicted by the layout, since start.

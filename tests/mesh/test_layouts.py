@@ -335,6 +335,16 @@ class TestVerify:
         for word in words:
             assert word in answer.err
 
+    def test_emulated_links_take_their_time_and_change_no_bit(self, sixfold, tiny, tmp_path):
+        cluster = tmp_path / "cluster.toml"
+        cluster.write_text('ranks-per-node = [1, 1]\n[between]\nlink = "ethernet"\nlatency-us = 150000\n')
+        file = tmp_path / "layouts"
+        file.write_text(f"-pp 2 --cluster {cluster}\n")
+        # The time-out is shorter than a step, whose messages go there one after the other.
+        got = sixfold("verify", tiny, "--layouts", file, "--decode-steps", 4, "--json", "--emulate-links", "--comm-timeout", 0.2).json()
+        assert got["passed"] == 1 and got["layouts"][0]["equal"] and got["layouts"][0]["bytes_equal"]
+        assert got["layouts"][0]["seconds"] > 5 * 2 * 0.15  # a step: rows to the second stage, logits back
+
     def test_smollm2_in_both_arithmetics(self, sixfold, smollm2, tmp_path):
         file = tmp_path / "layouts"
         file.write_text("--mesh tp2,pp2 --sequence-parallel\n--mesh tp4,dp2 --nodes 2\n")

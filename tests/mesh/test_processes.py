@@ -105,6 +105,14 @@ class TestExitCodes:
         code, _, err = self.logits(sixfold, 2, tiny, tmp_path, "-tp", 2, "--bogus")
         assert code == 2 and "--bogus" in err
 
+    @pytest.mark.parametrize("command", ["logits", "verify"])
+    def test_links_cannot_be_emulated_between_processes(self, sixfold, tiny, tmp_path, command):
+        if command == "logits":
+            code, _, err = self.logits(sixfold, 2, tiny, tmp_path, "-tp", 2, "--emulate-links")
+        else:
+            code, _, err = mpi_job.run(2, [sixfold.binary, "verify", tiny, "-tp", 2, "--emulate-links"], tmp_path, timeout=60)
+        assert code == 2 and err.count("--emulate-links") == 1 and "without mpirun" in err, err
+
     @pytest.mark.parametrize("flags", [["-tp", 4], ["-dp", 3], []])
     def test_another_number_of_processes_gives_2_and_a_mesh_that_fits(self, sixfold, tiny, tmp_path, flags):
         code, _, err = self.logits(sixfold, 2, tiny, tmp_path, *flags)
