@@ -196,7 +196,7 @@ TEST(RankGroup, RowsThatTravelToExpertsGiveTheBitsOfOneRank) {
 TEST(RankGroup, KeysOnSeveralRanksGiveTheBitsOfOneRank) {
   const auto all_forms = [](const std::string& name, ActDType act) {
     ExpectEqualBits(name, {{"cp2"}, {"cp3,pp2", false, 1, {}, {.form = CpForm::kAllGather}}, {"cp2,dp2", false, 2, {}, {.form = CpForm::kUlysses}},
-                           {"cp4", false, 2, {}, {.form = CpForm::kUlyssesRing}}, {"cp3", false, 1, {}, {.form = CpForm::kStriped}}}, act, 16);
+                           {"cp4", false, 2, {}, {.form = CpForm::kUlyssesRing}}, {"cp3", false, 1, {}, {.form = CpForm::kStriped}}, {"cp4"}}, act, 16);
   };
   for (const ActDType act : {ActDType::kF32, ActDType::kBF16, ActDType::kInt8}) all_forms("llama_gqa", act);
   all_forms("mistral_window", ActDType::kBF16);
@@ -204,6 +204,8 @@ TEST(RankGroup, KeysOnSeveralRanksGiveTheBitsOfOneRank) {
                   ActDType::kF32, 16);
   ExpectEqualBits("olmoe", {{"tp2,cp2,dp2", true, 2, {.ep = 4}}, {"cp2,tp2", true, 1, {.ep = 2, .etp = 2}, {.form = CpForm::kUlysses}}}, ActDType::kBF16, 16);
   ExpectEqualBits("deepseek_v3", {{"cp2,dp2", false, 2, {.ep = 4}}, {"tp3,cp2", true, 1, {}, {.form = CpForm::kUlysses}}}, ActDType::kBF16, 16);
+  // Shares of heads that begin within a group, and have sinks of their own.
+  ExpectEqualBits("gpt_oss", {{"cp3", false, 1, {}, {.form = CpForm::kUlysses}}, {"cp6", false, 1, {}, {.form = CpForm::kUlyssesRing, .ulysses = 3}}}, ActDType::kF32, 16);
   ExpectEqualBits("gpt_oss", {{"tp2,cp2", true, 1, {}, {.form = CpForm::kStriped}}, {"cp4", false, 1, {.ep = 4}, {.form = CpForm::kAllGather}}}, ActDType::kBF16, 16);
 }
 

@@ -147,6 +147,23 @@ TEST(MaximalNodes, AnyDealingComesTogetherInOneTree) {
   }
 }
 
+TEST(MaximalNodes, AreAsFewAsTheTreeAllows) {
+  const auto nodes = [](ChunkRange visible, std::initializer_list<int> of) {
+    std::vector<bool> held(visible.end);
+    for (const int c : of) held[c] = true;
+    return MaximalNodes(visible, held);
+  };
+  EXPECT_EQ(nodes({0, 8}, {0, 1, 2, 3}), (std::vector<ChunkRange>{{0, 4}}));
+  EXPECT_EQ(nodes({0, 8}, {2, 3, 4, 5, 6}), (std::vector<ChunkRange>{{2, 4}, {4, 6}, {6, 7}}));
+  EXPECT_EQ(nodes({0, 6}, {4, 5}), (std::vector<ChunkRange>{{4, 6}}));
+  EXPECT_EQ(nodes({0, 5}, {0, 1, 2, 3, 4}), (std::vector<ChunkRange>{{0, 5}}));
+  // What a window hides does not exist.
+  EXPECT_EQ(nodes({3, 8}, {3}), (std::vector<ChunkRange>{{3, 4}}));
+  EXPECT_EQ(nodes({3, 8}, {3, 4, 5, 6, 7}), (std::vector<ChunkRange>{{3, 8}}));
+  EXPECT_EQ(SiblingOf({3, 8}, {3, 4}), (ChunkRange{4, 8}));
+  EXPECT_EQ(SiblingOf({3, 8}, {3, 8}), ChunkRange{});
+}
+
 TEST(PlanContext, MovesThePagesThatSomebodySees) {
   const ContextRule rule = RuleOf(2, CpForm::kRing, 32);
   const std::vector<ContextSequence> sequences = {SequenceOf(40, 30, {0, 1, 1}), SequenceOf(64, 1, {1, 0, 1})};
