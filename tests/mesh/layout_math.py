@@ -5,7 +5,8 @@ import math
 from collections import Counter
 from fractions import Fraction
 
-FLOAT = 4  # bytes: sums, hidden states and logits travel as fp32
+FLOAT = 4  # bytes: sums, hidden states, queries, attention outputs and logits travel as fp32
+PAGE = 16  # positions of K/V that travel together
 
 
 def deal(units, parts):
@@ -36,8 +37,13 @@ class Model:
         self.expert_width = config.get("moe_intermediate_size") or self.width
         self.whole_norm = config["model_type"] == "olmoe"
         self.shared_leaves = None
+        self.k_dim = self.v_dim = self.head_dim
+        self.window = config.get("sliding_window") or 0
+        self.position_elements = self.k_dim + self.v_dim  # of K and V, a K/V head
         if "kv_lora_rank" in config:  # latent attention: one K/V head for all, a head's output of its own width
             self.kv_heads, self.head_dim = 1, config["v_head_dim"]
+            self.v_dim, self.k_dim = config["kv_lora_rank"], config["kv_lora_rank"] + config["qk_rope_head_dim"]
+            self.position_elements = self.k_dim  # the value is a part of the key
             self.sparse = [layer >= config["first_k_dense_replace"] for layer in range(config["num_hidden_layers"])]
             self.shared_leaves = ffn_leaves(config["n_shared_experts"] * self.expert_width)
         # Ends of the leaves in elements: a leaf a head below 16 heads; about 8 of whole 32s in the FFN.
@@ -70,12 +76,14 @@ def nodes_of(begin, end, leaves):
 
 
 class Layout:
-    """mesh: [(axis, size)], the fastest first; ranks_per_node: a number a node. relayed: None is the default of --all2all-backend."""
+    """mesh: [(axis, size)], the fastest first; ranks_per_node: a number a node. relayed: None is the default of --all2all-backend.
+    form: of --cp-comm-type; chunk: keys that rest together; ulysses: ranks that share heads out, None the default."""
 
-    def __init__(self, model, mesh, ranks_per_node, sequence_parallel=False, ep=None, etp=None, relayed=None):
+    def __init__(self, model, mesh, ranks_per_node, sequence_parallel=False, ep=None, etp=None, relayed=None, form="p2p",
+                 chunk=256, ulysses=None):
         self.model, self.mesh = model, mesh
-        self.size = {"tp": 1, "dp": 1, "pp": 1} | dict(mesh)
-        self.world = self.size["tp"] * self.size["dp"] * self.size["pp"]
+        self.size = {"tp": 1, "cp": 1, "dp": 1, "pp": 1} | dict(mesh)
+        self.world = math.prod(self.size.values())
         assert sum(ranks_per_node) == self.world
         self.node = [node for node, count in enumerate(ranks_per_node) for _ in range(count)]
         self.sp = sequence_parallel and self.size["tp"] > 1
@@ -87,11 +95,29 @@ class Layout:
                        for stage in range(self.size["pp"])]
         assert len(self.stages[0]) % (self.ep * self.etp) == 0
         groups = self.dispatch_groups(0)
-        tp_groups = {tuple(r for r in self.stages[0] if self.coordinates(r)["dp"] == dp) for dp in range(self.size["dp"])}
+        tp_groups = {self.tp_group(cp, dp, 0) for cp in range(self.size["cp"]) for dp in range(self.size["dp"])}
         etp_groups = {tuple(group[i:i + self.etp]) for group in groups for i in range(0, len(group), self.etp)}
         self.travels = any(model.sparse) and not (self.ep == 1 and etp_groups == tp_groups)
         self.relayed = relayed if relayed is not None else any(self.node[g[0]] != self.node[g[-1]]
                                                                for s in range(len(self.stages)) for g in self.dispatch_groups(s))
+
+        self.form, self.chunk = form, chunk
+        self.ulysses = {"a2a": self.size["cp"], "a2a+p2p": ulysses or self._largest_ulysses()}.get(form, 1)
+
+    def tp_group(self, cp, dp, pp):
+        return tuple(self.rank_at(tp=tp, cp=cp, dp=dp, pp=pp) for tp in range(self.size["tp"]))
+
+    def cp_group(self, tp, dp, pp):
+        return [self.rank_at(tp=tp, cp=cp, dp=dp, pp=pp) for cp in range(self.size["cp"])]
+
+    def _largest_ulysses(self):
+        """Neighbours that share the heads out are on one node and have whole heads each."""
+        cp = self.size["cp"]
+        groups = [self.cp_group(tp, dp, pp) for tp in range(self.tp) for dp in range(self.size["dp"]) for pp in range(self.size["pp"])]
+        heads = [self.shard(group[0])["heads"] for group in groups]
+        fits = [u for u in range(1, cp + 1) if cp % u == 0 and all((end - begin) % u == 0 for begin, end in heads) and
+                all(len({self.node[rank] for rank in group[i:i + u]}) == 1 for group in groups for i in range(0, cp, u))]
+        return max(fits)
 
     def dispatch_groups(self, stage):
         ranks, size = self.stages[stage], self.ep * self.etp
@@ -103,7 +129,7 @@ class Layout:
         return {"etp": index % self.etp, "ep": index // self.etp % self.ep, "edp": index // (self.etp * self.ep)}
 
     def coordinates(self, rank):
-        out = {"tp": 0, "dp": 0, "pp": 0}
+        out = {"tp": 0, "cp": 0, "dp": 0, "pp": 0}
         for axis, size in self.mesh:
             out[axis] = rank % size
             rank //= size
@@ -155,12 +181,24 @@ class Layout:
         self.counts, self.bytes = Counter(), Counter()
         stages, longest = self.size["pp"], max(rows)
         batches = 1 if stages == 1 else max(1, min(longest, 2 * stages if longest >= 128 * stages else stages))
+        dealt = {}  # rows of a cp rank by (micro-batch, dp)
         for dp, of_replica in enumerate(rows):
-            for batch, (begin, end) in enumerate(shares(of_replica, batches)):
-                self._micro_batch(dp, end - begin, wanted == "all", batch == batches - 1)
+            bounds = shares(of_replica, batches)
+            owners = self._owners(of_replica, bounds)
+            for batch, (begin, end) in enumerate(bounds):
+                members = [self._member(owners, position, begin, end) for position in range(begin, end)]
+                dealt[batch, dp] = [members.count(cp) for cp in range(self.size["cp"])]
+                for cp in range(self.size["cp"]):
+                    last = batch == batches - 1 and members[-1:] == [cp]
+                    self._micro_batch(cp, dp, dealt[batch, dp][cp], wanted == "all", last)
+                if self.size["cp"] > 1 and begin < end:
+                    for stage in range(stages):
+                        for _ in range(*shares(len(self.model.sparse), stages)[stage]):
+                            for tp in range(self.tp):
+                                self._attention(self.cp_group(tp, dp, stage), owners, members, begin, end)
         if self.travels:
             for batch in range(batches):
-                of_batch = [end - begin for begin, end in (shares(of_replica, batches)[batch] for of_replica in rows)]
+                of_batch = [dealt[batch, dp] for dp in range(self.size["dp"])]
                 for stage in range(stages):
                     for layer in range(*shares(len(self.model.sparse), stages)[stage]):
                         if self.model.sparse[layer]:
@@ -168,13 +206,97 @@ class Layout:
                                 self._experts(group, of_batch)
         return {key: [self.counts[key], self.bytes[key]] for key in self.counts}
 
+    # Context parallelism.
+    def _owners(self, rows, bounds):
+        """Which cp rank keeps each chunk of a prompt: the chunks that begin in a micro-batch are cut into 2C runs, of which rank r
+        gets r and 2C-1-r. What is left over goes one by one to the rank that has fewest, to its early run first."""
+        cp, owners, held = self.size["cp"], [], Counter()
+        for begin, end in bounds:
+            count = len([c for c in range(-(-rows // self.chunk)) if begin <= c * self.chunk < end])
+            runs = [count // (2 * cp)] * (2 * cp)
+            for rank in range(cp):
+                held[rank] += 2 * runs[0]
+            grown = Counter()
+            for _ in range(count % (2 * cp)):
+                rank = min((rank for rank in range(cp) if grown[rank] < 2), key=lambda rank: (held[rank], rank))
+                runs[rank if not grown[rank] else 2 * cp - 1 - rank] += 1
+                grown[rank] += 1
+                held[rank] += 1
+            for run, size in enumerate(runs):
+                owners += [min(run, 2 * cp - 1 - run)] * size
+        return owners
+
+    def _member(self, owners, position, begin, end):
+        """The cp rank that computes the row at a position."""
+        one_by_one = self.form == "striped" and end - begin > 1
+        return position % self.size["cp"] if one_by_one else owners[position // self.chunk]
+
+    def _page_bytes(self, kv_heads):
+        return kv_heads * PAGE * self.model.position_elements * self.model.travel
+
+    def _attention(self, group, owners, members, begin, end):
+        """One layer of rows [begin, end) of a prompt among the ranks that share its context."""
+        m, cp, heads = self.model, len(group), self.shard(group[0])["heads"]
+        kv_heads = self.shard(group[0])["kv_heads"][1] - self.shard(group[0])["kv_heads"][0]
+        first_key = begin - m.window + 1 if m.window and begin >= m.window else 0
+        visible = range(first_key // self.chunk, (end - 1) // self.chunk + 1)
+        if end - begin == 1:
+            return self._pass_query(group, owners, visible, members[0], heads[1] - heads[0])
+        pages = [sum(-(-min((c + 1) * self.chunk, end) // PAGE) - c * self.chunk // PAGE for c in visible if owners[c] == rank)
+                 for rank in range(cp)]
+        if self.form == "striped":  # K/V go from where they are computed to where they rest
+            moves = Counter((members[p - begin], owners[p // self.chunk]) for p in range(begin, end))
+            self._exchange("all_to_all", group, lambda a, b: moves[a, b] * self._page_bytes(kv_heads) // PAGE)
+        if self.form == "all_gather":
+            return self._exchange("all_gather", group, lambda a, b: pages[a] * self._page_bytes(kv_heads))
+        # Heads of each of `ulysses` ranks; their K/V heads.
+        each = (heads[1] - heads[0]) // self.ulysses
+        of_part = []
+        for part in range(self.ulysses):
+            read = {head * m.kv_heads // m.heads for head in range(heads[0] + part * each, heads[0] + (part + 1) * each)}
+            of_part.append(len(read))
+        if self.ulysses > 1:
+            for first in range(0, cp, self.ulysses):
+                near = group[first:first + self.ulysses]
+                rows = [members.count(first + i) for i in range(self.ulysses)]
+                self._exchange("all_to_all", near, lambda a, b: rows[a] * each * m.k_dim * FLOAT)
+                self._exchange("all_to_all", near, lambda a, b: pages[first + a] * self._page_bytes(of_part[b]))
+                self._exchange("all_to_all", near, lambda a, b: rows[b] * each * m.v_dim * FLOAT)
+        ring = cp // self.ulysses
+        block = [sum(pages[r * self.ulysses:(r + 1) * self.ulysses]) for r in range(ring)]
+        for hop in range(ring - 1):
+            for r in range(ring):
+                for part in range(self.ulysses):
+                    travels = block[(r - hop) % ring] * self._page_bytes(of_part[part])
+                    if travels:
+                        a, b = group[r * self.ulysses + part], group[(r + 1) % ring * self.ulysses + part]
+                        self.counts["cp", "send", self._link(a, b)] += 1
+                        self.bytes["cp", "send", self._link(a, b)] += travels
+
+    def _pass_query(self, group, owners, visible, home, heads):
+        """A row by itself goes to the keys; one partial result (its sum, and two numbers) comes back for each node of the tree."""
+        def nodes(rank, begin, size):
+            inside = [c for c in range(begin, begin + size) if c in visible]
+            if not inside or all(owners[c] != rank for c in inside):
+                return 0
+            if all(owners[c] == rank for c in inside):
+                return 1
+            return nodes(rank, begin, size // 2) + nodes(rank, begin + size // 2, size // 2)
+
+        size = 1
+        while size < visible.stop:
+            size *= 2
+        partials = [nodes(rank, 0, size) for rank in range(len(group))]
+        self._exchange("all_to_all", group, lambda a, b: heads * self.model.k_dim * FLOAT if a == home and partials[b] else 0)
+        self._exchange("all_to_all", group, lambda a, b: partials[a] * heads * (self.model.v_dim + 2) * FLOAT if b == home else 0)
+
     def _experts(self, group, rows_of_replicas):
         """What the experts of one layer are expected to move among `group` when every set of experts is as likely."""
         m = self.model
         rows = {}
         for rank in group:
             at = self.coordinates(rank)
-            begin, end = shares(rows_of_replicas[at["dp"]], self.tp)[at["tp"]]
+            begin, end = shares(rows_of_replicas[at["dp"]][at["cp"]], self.tp)[at["tp"]]
             rows[rank] = end - begin
         pairs = list(itertools.permutations(group, 2))
         nodes = {self.node[rank] for rank in group}
@@ -232,6 +354,9 @@ class Layout:
     def _link(self, a, b):
         return "shm" if self.node[a] == self.node[b] else "ethernet"
 
+    def _exchange(self, op, group, bytes_between):
+        self._collective(op, group, lambda a, b: Fraction(bytes_between(a, b), FLOAT), axis="cp")
+
     def _collective(self, op, group, elements_between, axis="tp"):
         """One operation of a group: a message between every two members, perhaps of nothing."""
         if len(group) == 1:
@@ -283,19 +408,20 @@ class Layout:
         self.counts[key] += 1
         self.bytes[key] += FLOAT * elements
 
-    def _micro_batch(self, dp, rows, all_wanted, is_last):
+    def _micro_batch(self, cp, dp, rows, all_wanted, has_last):
+        """What the ranks of one cp and dp coordinate do with their rows, attention over other ranks' keys aside."""
         m, stages = self.model, self.size["pp"]
         rows_of = [end - begin for begin, end in shares(rows, self.tp)]
         for stage in range(stages):
-            group = [self.rank_at(tp=tp, dp=dp, pp=stage) for tp in range(self.tp)]
+            group = self.tp_group(cp, dp, stage)
             for layer in range(*shares(len(m.sparse), stages)[stage]):
                 self._layer(group, layer, rows)
             if stage < stages - 1:
                 for tp, rank in enumerate(group):
-                    self._send("pp", rank, self.rank_at(tp=tp, dp=dp, pp=stage + 1),
+                    self._send("pp", rank, self.rank_at(tp=tp, cp=cp, dp=dp, pp=stage + 1),
                                (rows_of[tp] if self.sp else rows) * m.hidden)
                 continue
-            wanted = rows if all_wanted else 1 if is_last and rows else 0
+            wanted = rows if all_wanted else int(has_last)
             if self.sp:
                 # The last row lies with the last member that has rows.
                 owner = max((tp for tp in range(self.tp) if rows_of[tp]), default=0)
@@ -303,4 +429,4 @@ class Layout:
             for tp, rank in enumerate(group):
                 if rank != 0:
                     begin, end = shares(m.vocab, self.tp)[tp]
-                    self._send("dp" if dp else "pp" if stage else "tp", rank, 0, wanted * (end - begin))
+                    self._send("dp" if dp else "pp" if stage else "cp" if cp else "tp", rank, 0, wanted * (end - begin))
