@@ -30,6 +30,7 @@ VERIFY = llama_gqa qwen3 olmoe mixtral deepseek_v3 gpt_oss
 verify-all: build model ## layouts of every pair of sizes against one rank, bit for bit: tiny models, the bundled and the default one
 	@for m in $(VERIFY:%=tests/golden/%) models/toy build/models/*.gguf; do \
 	  echo "== $$m"; build/release/sixfold verify $$m --layouts covering || exit 1; done
+	@echo "== context parallelism, longer prompts"; python3 tests/mesh/verify_context.py build/release/sixfold
 
 bench:           ## benchmarks of bench/, JSON on stdout
 	@tools/setup.sh build test

@@ -144,7 +144,7 @@ std::optional<Difference> Compare(const Reference& reference, const PlannedModel
 class Recorder {
  public:
   Recorder(const Layout& layout, const VerifyWork& work, int64_t step)
-      : layout_(layout), work_(work), step_(step) {
+      : layout_(layout), step_(step) {
     const int64_t hidden = layout.shape().hidden;
     layers_.assign(static_cast<size_t>(layout.shape().layers()),
                    std::vector<float>(static_cast<size_t>(work.rows(step) * hidden)));
@@ -185,7 +185,6 @@ class Recorder {
 
  private:
   const Layout& layout_;
-  const VerifyWork& work_;
   const int64_t step_;
   std::vector<int64_t> rows_;  // [dp]
   int micro_batches_ = 1;
