@@ -272,7 +272,7 @@ class RankPlan {
     const int64_t block = CeilDiv(Kv(), std::max<int64_t>(1, own_.layers.size()));  // all that rests here, of one layer
     const int64_t blocks = rule.form == CpForm::kAllGather ? rule.size : rule.ulysses > 1 ? 4 : 2;
     int64_t bytes = blocks * block;
-    if (rule.form == CpForm::kStriped) bytes += rows_ * 4 * layout_.PageBytes(own_.kv_heads.size());
+    if (rule.form == CpForm::kStriped) bytes += 4 * CeilDiv(rows_ * layout_.PageBytes(own_.kv_heads.size()), kPageTokens);
     int64_t floats = (rows_ + 2 * work_.sequences_max) * heads * partial * WaitingNodes();
     floats += 2 * (rows_ + work_.sequences_max) * heads * (c_.k_dim() + partial);
     return bytes + floats * kFloat;

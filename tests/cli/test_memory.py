@@ -103,6 +103,14 @@ def test_ranks_with_experts_take_what_was_planned(sixfold, tmp_path, ranks, layo
             tmp_path / "routes", "--quiet", *layout)
 
 
+@pytest.mark.parametrize("form,step", [("p2p", 500), ("all_gather", 2048), ("a2a", 500), ("a2a+p2p", 500), ("striped", 2048)])
+def test_ranks_that_share_a_context_take_what_was_planned(sixfold, tmp_path, form, step):
+    need_mpirun(4)
+    flags = ["--mesh", "cp4", "--nodes", "2", "--cp-comm-type", form, "--max-num-batched-tokens", step, "--attention-chunk", "64"]
+    compare(sixfold, 4, "logits", ROOT / "models" / "toy", "--tokens", tokens_of(6000, 2048), "--output",
+            tmp_path / "logits.safetensors", "--quiet", *flags)
+
+
 @pytest.mark.skipif("SIXFOLD_TEST_SMOLLM2" not in os.environ, reason="SIXFOLD_TEST_SMOLLM2 names SmolLM2's .gguf")
 @pytest.mark.parametrize("ranks,layout", LAYOUTS)
 def test_ranks_of_smollm2_take_what_was_planned(sixfold, tmp_path, ranks, layout):
