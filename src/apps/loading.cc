@@ -13,7 +13,7 @@
 #include "apps/machine.h"
 #include "apps/memory_table.h"
 #include "apps/output.h"
-#include "model/loader.h"
+#include "model/inventory.h"
 #include "model/shape.h"
 #include "text/tokenizer.h"
 #include "weights/weight_store.h"

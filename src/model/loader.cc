@@ -1,22 +1,18 @@
 #include "model/loader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <limits>
 #include <optional>
-#include <set>
 #include <string>
-#include <string_view>
 
 #include <fmt/format.h>
 
 #include "kernels/dequantize.h"
 #include "kernels/math.h"
-#include "mesh/reduction.h"
 #include "model/arch/family.h"
 #include "model/expert_tensors.h"
-#include "model/shape.h"
+#include "model/inventory.h"
 #include "weights/tensor_reader.h"
 
 namespace sixfold {
@@ -24,163 +20,6 @@ namespace sixfold {
 namespace {
 
 std::string Fill(const std::string& pattern, int layer) { return FillName(pattern, layer); }
-
-// Calls `visit` for every tensor that a model of this config has, and stops at the first failure: a config that claims
-// millions of experts costs nothing beyond the first one that the files lack.
-class Inventory {
- public:
-  Inventory(const WeightStore& store, const ModelConfig& config, const TensorNames& names, TensorVisit visit)
-      : c_(config), n_(names), experts_(store, config, names), visit_(std::move(visit)) {}
-
-  Status Run() {
-    SF_RETURN_IF_ERROR(Weight(n_.embedding, {c_.vocab, c_.hidden}));
-    SF_RETURN_IF_ERROR(Weight(n_.final_norm, {c_.hidden}));
-    if (!c_.tied_embeddings) SF_RETURN_IF_ERROR(Weight(n_.head, {c_.vocab, c_.hidden}));
-    for (int l = 0; l < static_cast<int>(c_.layers.size()); ++l) {
-      SF_RETURN_IF_ERROR(Attention(l));
-      SF_RETURN_IF_ERROR(c_.layers[l].sparse ? Experts(l) : DenseFfn(l));
-    }
-    return OkStatus();
-  }
-
- private:
-  Status Weight(const std::string& base, const std::vector<int64_t>& shape) {
-    return visit_(base + n_.weight, shape, {});
-  }
-
-  Status Linear(const std::string& base, int64_t rows, int64_t cols, bool bias) {
-    SF_RETURN_IF_ERROR(Weight(base, {rows, cols}));
-    return bias ? visit_(base + n_.bias, {rows}, {}) : OkStatus();
-  }
-
-  Status Attention(int l) {
-    SF_RETURN_IF_ERROR(Weight(Fill(n_.attention_norm, l), {c_.hidden}));
-    SF_RETURN_IF_ERROR(Weight(Fill(n_.ffn_norm, l), {c_.hidden}));
-    if (c_.latent.used()) return LatentAttention(l);
-    const int64_t q = int64_t{c_.heads} * c_.head_dim;
-    const int64_t kv = int64_t{c_.kv_heads} * c_.head_dim;
-    SF_RETURN_IF_ERROR(Linear(Fill(n_.q, l), q, c_.hidden, c_.qkv_bias));
-    SF_RETURN_IF_ERROR(Linear(Fill(n_.k, l), kv, c_.hidden, c_.qkv_bias));
-    SF_RETURN_IF_ERROR(Linear(Fill(n_.v, l), kv, c_.hidden, c_.qkv_bias));
-    SF_RETURN_IF_ERROR(Linear(Fill(n_.o, l), c_.hidden, q, c_.o_bias));
-    if (c_.attention_sinks) SF_RETURN_IF_ERROR(visit_(Fill(n_.sinks, l), {c_.heads}, {}));
-    if (c_.qk_norm == QkNorm::kNone) return OkStatus();
-    const bool whole = c_.qk_norm == QkNorm::kWholeVector;
-    SF_RETURN_IF_ERROR(Weight(Fill(n_.q_norm, l), {whole ? q : c_.head_dim}));
-    return Weight(Fill(n_.k_norm, l), {whole ? kv : c_.head_dim});
-  }
-
-  Status LatentAttention(int l) {
-    const LatentConfig& m = c_.latent;
-    const int64_t heads = c_.heads;
-    if (m.q_rank > 0) {
-      SF_RETURN_IF_ERROR(Linear(Fill(n_.q_a, l), m.q_rank, c_.hidden, m.a_bias));
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.q_a_norm, l), {m.q_rank}));
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.q_b, l), {heads * c_.head_dim, m.q_rank}));
-    } else {
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.q, l), {heads * c_.head_dim, c_.hidden}));
-    }
-    SF_RETURN_IF_ERROR(Linear(Fill(n_.kv_a, l), m.kv_rank + m.rope_dim, c_.hidden, m.a_bias));
-    SF_RETURN_IF_ERROR(Weight(Fill(n_.kv_a_norm, l), {m.kv_rank}));
-    if (n_.split_kv_b) {
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.k_b, l), {heads, m.kv_rank, m.nope_dim}));
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.v_b, l), {heads, m.v_dim, m.kv_rank}));
-    } else {
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.kv_b, l), {heads * (m.nope_dim + m.v_dim), m.kv_rank}));
-    }
-    return Linear(Fill(n_.o, l), c_.hidden, heads * m.v_dim, c_.o_bias);
-  }
-
-  Status DenseFfn(int l) {
-    SF_RETURN_IF_ERROR(Linear(Fill(n_.gate, l), c_.intermediate, c_.hidden, c_.mlp_bias));
-    SF_RETURN_IF_ERROR(Linear(Fill(n_.up, l), c_.intermediate, c_.hidden, c_.mlp_bias));
-    return Linear(Fill(n_.down, l), c_.hidden, c_.intermediate, c_.mlp_bias);
-  }
-
-  Status Experts(int l) {
-    SF_RETURN_IF_ERROR(Linear(Fill(n_.router, l), c_.moe.experts, c_.hidden, c_.moe.router_bias));
-    if (c_.moe.choice_bias) SF_RETURN_IF_ERROR(visit_(Fill(n_.choice_bias, l), {c_.moe.experts}, {}));
-    if (c_.moe.shared_intermediate > 0) {
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.shared_gate, l), {c_.moe.shared_intermediate, c_.hidden}));
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.shared_up, l), {c_.moe.shared_intermediate, c_.hidden}));
-      SF_RETURN_IF_ERROR(Weight(Fill(n_.shared_down, l), {c_.hidden, c_.moe.shared_intermediate}));
-    }
-    return experts_.Visit(l, visit_);
-  }
-
-  const ModelConfig& c_;
-  const TensorNames& n_;
-  const ExpertTensors experts_;
-  TensorVisit visit_;
-};
-
-TensorNames NamesFor(const WeightStore& store, const ModelConfig& config) {
-  const Family* family = FamilyByName(config.family);
-  SF_CHECK(family != nullptr);
-  if (store.format() != WeightStore::Format::kGguf) return family->hf_names;
-  TensorNames names = family->gguf_names;
-  names.split_kv_b = store.Find(Fill(names.k_b, 0) + names.weight) != nullptr;
-  return names;
-}
-
-// "model.layers.61.…" in a model of 61 layers.
-bool IsOfFurtherLayer(const ModelConfig& config, std::string_view name) {
-  constexpr std::string_view kPrefix = "model.layers.";
-  if (!name.starts_with(kPrefix)) return false;
-  int layer = -1;
-  const char* digits = name.data() + kPrefix.size();
-  const auto [end, error] = std::from_chars(digits, name.data() + name.size(), layer);
-  return error == std::errc() && end != digits && layer >= static_cast<int>(config.layers.size());
-}
-
-bool Ignorable(const WeightStore& store, const ModelConfig& config, const TensorNames& names, const std::string& name) {
-  if (store.format() == WeightStore::Format::kGguf) return name == "rope_freqs.weight";
-  if (config.tied_embeddings && name == names.head + names.weight) return true;
-  const Family* family = FamilyByName(config.family);
-  if (family->ignores_further_layers && IsOfFurtherLayer(config, name)) return true;
-  return std::any_of(family->ignorable_suffixes.begin(), family->ignorable_suffixes.end(),
-                     [&](std::string_view suffix) { return name.ends_with(suffix); });
-}
-
-Status CheckTensor(const WeightStore& store, const ModelConfig& config, const std::string& name,
-                   const std::vector<int64_t>& shape, std::optional<DType> type) {
-  const TensorInfo* t = store.Find(name);
-  if (t == nullptr) {
-    return InvalidFile(fmt::format("{}: tensor '{}' {} is missing; a {} model of this config needs it", store.path(), name,
-                                   ShapeText(shape), config.family));
-  }
-  if (t->shape != shape) {
-    return InvalidFile(fmt::format("{}: {}: expected shape {} from the config, got {}", store.FileName(*t),
-                                   DescribeTensor(*t), ShapeText(shape), ShapeText(t->shape)));
-  }
-  if (type && t->dtype != *type) {
-    return InvalidFile(fmt::format("{}: {}: expected type {}, got {}", store.FileName(*t), DescribeTensor(*t), NameOf(*type),
-                                   NameOf(t->dtype)));
-  }
-  if (!type && !CanDequantize(t->dtype)) {
-    return InvalidFile(fmt::format("{}: {}: expected a type that can be computed with (F32, F16, BF16, F8_E4M3, Q4_0, "
-                                   "Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, MXFP4), got {}", store.FileName(*t),
-                                   DescribeTensor(*t), NameOf(t->dtype)));
-  }
-  return OkStatus();
-}
-
-Status CheckInventory(const WeightStore& store, const ModelConfig& config, const TensorNames& names) {
-  std::set<std::string> wanted;
-  const auto visit = [&](const std::string& name, const std::vector<int64_t>& shape, std::optional<DType> type) {
-    SF_RETURN_IF_ERROR(CheckTensor(store, config, name, shape, type));
-    wanted.insert(name);
-    if (store.Find(name)->dtype == DType::kF8E4M3) wanted.insert(name + "_scale_inv");
-    return OkStatus();
-  };
-  SF_RETURN_IF_ERROR(Inventory(store, config, names, visit).Run());
-  for (const TensorInfo& t : store.tensors()) {
-    if (wanted.contains(t.name) || Ignorable(store, config, names, t.name)) continue;
-    return InvalidFile(fmt::format("{}: {}: expected no such tensor in a {} model of this config", store.FileName(t),
-                                   DescribeTensor(t), config.family));
-  }
-  return OkStatus();
-}
 
 // Reads and packs one rank's share of a model; without a pool it only adds up what that would take.
 class Packer {
@@ -529,74 +368,7 @@ class Packer {
   ShardBytes bytes_;
 };
 
-// The coarsest block along K of one weight over the layers that have it; 1 when none has.
-Result<int> CoarsestBlock(const WeightStore& store, const ModelConfig& config, const TensorNames& names,
-                          const std::string& pattern, std::optional<bool> sparse) {
-  int block = 1;
-  for (int l = 0; l < static_cast<int>(config.layers.size()); ++l) {
-    if (sparse && config.layers[l].sparse != *sparse) continue;
-    SF_ASSIGN_OR_RETURN(const TensorInfo* t, store.Require(Fill(pattern, l) + names.weight));
-    block = std::max(block, ScaleBlock(t->dtype));
-  }
-  return block;
-}
-
 }  // namespace
-
-Status CheckTensors(const WeightStore& store, const ModelConfig& config) {
-  return CheckInventory(store, config, NamesFor(store, config));
-}
-
-Result<ModelShape> ShapeOf(const WeightStore& store, const ModelConfig& c, const ModelOptions& options) {
-  const TensorNames names = NamesFor(store, c);
-  SF_ASSIGN_OR_RETURN(const int output_block, CoarsestBlock(store, c, names, names.o, std::nullopt));
-  SF_ASSIGN_OR_RETURN(const int down_block, CoarsestBlock(store, c, names, names.down, false));
-  int expert_block = 1;
-  for (int l = 0; l < static_cast<int>(c.layers.size()); ++l) {
-    if (!c.layers[l].sparse) continue;
-    SF_ASSIGN_OR_RETURN(const int block, ExpertTensors(store, c, names).DownBlock(l));
-    expert_block = std::max(expert_block, block);
-  }
-  const bool shared = c.moe.shared_intermediate > 0;
-  int shared_block = 1;
-  if (shared) {
-    SF_ASSIGN_OR_RETURN(shared_block, CoarsestBlock(store, c, names, names.shared_down, true));
-  }
-  ModelShape shape{.hidden = c.hidden,
-                   .vocab = c.vocab,
-                   .intermediate = c.intermediate,
-                   .expert_intermediate = c.moe.intermediate,
-                   .shared_intermediate = c.moe.shared_intermediate,
-                   .heads = c.heads,
-                   .kv_heads = c.kv_heads,
-                   .head_dim = c.v_head_dim(),
-                   .k_dim = c.k_dim(),
-                   .v_dim = c.v_dim(),
-                   .v_in_k = c.latent.used(),
-                   .experts = c.moe.experts,
-                   .top_k = c.moe.top_k,
-                   .norm_across_heads = c.qk_norm == QkNorm::kWholeVector,
-                   .numerics = options.numerics,
-                   .kv_element_bytes = options.act == ActDType::kF32 ? 4 : 2,
-                   .attention_chunk = options.attention_chunk,
-                   // int8 codes are made of a whole row's fp32 values.
-                   .dispatch_element_bytes = options.act == ActDType::kBF16 ? 2 : 4,
-                   .combine_element_bytes = options.act == ActDType::kF32 ? 4 : 2};
-  bool any_dense = false, any_sparse = false;
-  for (const LayerConfig& layer : c.layers) {
-    shape.sparse.push_back(layer.sparse);
-    shape.windows.push_back(layer.window);
-    (layer.sparse ? any_sparse : any_dense) = true;
-  }
-  // In fast mode a share is one sum, so that the smallest pieces can be dealt.
-  const bool fast = options.numerics == Numerics::kFast;
-  const int leaves = fast ? std::numeric_limits<int>::max() : options.reduction_leaves;
-  shape.output_units = OutputProjectionLeaves(c.heads, c.v_head_dim(), fast ? c.heads : leaves, output_block);
-  if (any_dense) shape.down_units = DownProjectionLeaves(c.intermediate, leaves, down_block);
-  if (any_sparse) shape.expert_down_units = DownProjectionLeaves(c.moe.intermediate, leaves, expert_block);
-  if (any_sparse && shared) shape.shared_down_units = DownProjectionLeaves(c.moe.shared_intermediate, leaves, shared_block);
-  return shape;
-}
 
 Result<ModelWeights> LoadWeights(const WeightStore& store, const ModelConfig& config, const ModelOptions& options,
                                  const Layout& layout, int rank, ThreadPool& pool) {

@@ -76,7 +76,4 @@ Result<ShardBytes> MeasureShard(const WeightStore& store, const ModelConfig& con
 // [vocab, hidden], where it lies in the store.
 Result<MatrixView> EmbeddingOf(const WeightStore& store, const ModelConfig& config);
 
-// The check alone, for commands that compute nothing.
-Status CheckTensors(const WeightStore& store, const ModelConfig& config);
-
 }  // namespace sixfold

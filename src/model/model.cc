@@ -7,6 +7,7 @@
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "model/forward.h"
+#include "model/inventory.h"
 #include "model/loader.h"
 #include "model/rope.h"
 #include "model/shape.h"
