@@ -124,6 +124,14 @@ class TestSameBits:
                        "1,300,1000", "--prefill-chunk", 900, "--decode-steps", 8, "--json", "--quiet").json()
         assert said["passed"] == 3 and said["attention_chunk"] == 256
 
+    @pytest.mark.parametrize("name", ["llama_gqa", "mistral_window"])
+    def test_steps_of_a_chunk_or_two(self, sixfold, long_models, tmp_path, name):
+        """Owners alternate, so that a query's partial results wait for many others."""
+        (tmp_path / "layouts").write_text("-cp 4\n-cp 3 --cp-comm-type striped\n-cp 8 --cp-comm-type all_gather\n-cp 2 --cp-comm-type a2a\n")
+        said = sixfold("verify", long_models(name), "--layouts", tmp_path / "layouts", "--prompt-lengths", "500,1,77,261",
+                       "--prefill-chunk", 23, "--decode-steps", 40, "--json", "--quiet").json()
+        assert said["passed"] == 4 and said["attention_chunk"] == 16
+
     @pytest.mark.parametrize("form", FORMS)
     def test_logits_files(self, sixfold, long_models, tmp_path, form):
         """Prefill in pieces that begin inside a chunk."""
@@ -183,6 +191,20 @@ class TestCommands:
             one_by_one = answers(server.url, 1)
         with serving.Server(sixfold, *serve, *flags.split()) as server:
             assert answers(server.url, len(asks)) == one_by_one
+
+
+    @pytest.mark.parametrize("flags", ["-cp 3 --kv-cache-memory 70K", "-cp 2 --cp-comm-type striped --kv-cache-memory 100K -b 40",
+                                       "-cp 4 -pp 2 --kv-cache-memory 40K", "-cp 4 -dp 2 --cp-comm-type all_gather --kv-cache-memory 64K"])
+    def test_little_memory_moves_keys_to_other_ranks_and_no_bit(self, sixfold, talkative, flags):
+        """Owners run full at different times, and requests are preempted."""
+        asks = [{"prompt": [(7 * n + i) % 90 for i in range((1, 16, 40, 200, 330)[n % 5])], "max_tokens": 20 + 37 * n % 100, "seed": n,
+                 "temperature": 0.7 * (n % 2), "ignore_eos": True} for n in range(20)]
+        serve = [talkative, "--attention-chunk", 16, "--max-model-len", 512]
+        answers = []
+        for more in ([], flags.split()):
+            with serving.Server(sixfold, *serve, *more) as server, ThreadPoolExecutor(len(asks)) as pool:
+                answers.append([answer["choices"] for answer in pool.map(lambda ask: serving.complete(server.url, **ask), asks)])
+        assert answers[0] == answers[1]
 
 
 class TestMemory:

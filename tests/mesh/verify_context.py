@@ -25,9 +25,10 @@ def sample(name):
     lines = ["-cp 8", "-cp 3 --cp-comm-type striped -tp 2 --sequence-parallel", f"-cp {some} --cp-comm-type a2a -pp 2",
              "-cp 4 --cp-comm-type all_gather -tp 2 -dp 2 --nodes 4", "--mesh cp4,pp2,tp2 --cp-comm-type a2a+p2p --nodes 2",
              "--mesh tp2,cp2,dp2,pp2 --sequence-parallel --nodes 2", "-cp 8 --cp-comm-type striped",
-             "-cp 8 --cp-comm-type all_gather -pp 2", "--mesh dp2,cp3,tp2 --cp-comm-type p2p", "-cp 2 --cp-comm-type a2a -tp 2"]
-    if six_heads:
-        lines[-1] = "-cp 2 --cp-comm-type a2a -tp 3"
+             "-cp 8 --cp-comm-type all_gather -pp 2", "--mesh dp2,cp3,tp2 --cp-comm-type p2p", "-cp 4 --cp-kv-cache-interleave-size 48",
+             "-cp 2 --cp-comm-type a2a -tp 3" if six_heads else "-cp 2 --cp-comm-type a2a -tp 2",
+             "-cp 6 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 3,2" if six_heads else
+             "-cp 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2,2"]
     if name in EXPERTS:
         lines += ["-cp 4 --ep 4 --nodes 2", "--mesh tp2,cp2,dp2 --sequence-parallel --ep 4 --etp 2 --nodes 4 --cp-comm-type striped",
                   "--mesh cp2,tp2,pp2 --ep 2 --etp 2 --cp-comm-type a2a+p2p", "-cp 3 --ep 3 --cp-comm-type all_gather"]
