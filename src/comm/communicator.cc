@@ -53,7 +53,13 @@ Operation Communicator::Next(CommOp op) {
   return {.op = op, .group = group_.id, .sequence = sequence_++, .axis = group_.axis};
 }
 
+void Communicator::SetRecorder(trace::Recorder* recorder) {
+  recorder_ = recorder;
+  if (recorder_ != nullptr) recorder_->AddGroup(group_.id, group_.members);
+}
+
 void Communicator::Count(CommOp op) {
+  if (recorder_ != nullptr) recorder_->Begin();
   if (index_ != 0) return;
   for (const LinkClass link : links_) ++ledger_[{group_.axis, op, link}].count;
 }
@@ -62,11 +68,24 @@ void Communicator::CountBytes(CommOp op, int to, int64_t bytes) {
   if (bytes > 0) ledger_[{group_.axis, op, link_to_[to]}].bytes += bytes;
 }
 
-void Communicator::Send(CommOp op, int to, const void* data, int64_t bytes) {
+void Communicator::Record(CommOp op, int to, int64_t bytes, int64_t offset) {
+  if (op == CommOp::kRoutes) return recorder_->SentMetadata(bytes);
+  recorder_->Sent({.member = to,
+                   .to = group_.members[to],
+                   .axis = static_cast<uint8_t>(group_.axis),
+                   .op = static_cast<uint8_t>(op),
+                   .link = static_cast<uint8_t>(link_to_[to]),
+                   .group = group_.id,
+                   .offset = offset,
+                   .bytes = bytes});
+}
+
+void Communicator::Send(CommOp op, int to, const void* data, int64_t bytes, int64_t offset) {
   if (bytes == 0) return;
   sends_.push_back(
       {group_.members[to], {static_cast<const std::byte*>(data), static_cast<size_t>(bytes)}});
   CountBytes(op, to, bytes);
+  if (recorder_ != nullptr) Record(op, to, bytes, offset);
 }
 
 void Communicator::ControlSend(int to, std::span<const std::byte> data) {
@@ -86,6 +105,7 @@ Status Communicator::Run(const Operation& operation) {
   const Status status = transport_.Exchange(operation, sends_, recvs_);
   sends_.clear();
   recvs_.clear();
+  if (recorder_ != nullptr) recorder_->End();
   return status;
 }
 
@@ -101,8 +121,8 @@ Status Communicator::ExchangePartials(const Operation& operation, int element, c
   for (int m = 0, slot = 0; m < size(); slot += static_cast<int>(cut.nodes[m++].size())) {
     if (m == index_) continue;
     for (size_t n = 0; n < cut.nodes[index_].size(); ++n) {
-      Send(operation.op, m, nodes + static_cast<int64_t>(n) * whole + bounds[m] * element,
-           (bounds[m + 1] - bounds[m]) * element);
+      const int64_t offset = static_cast<int64_t>(n) * whole + bounds[m] * element;
+      Send(operation.op, m, nodes + offset, (bounds[m + 1] - bounds[m]) * element, offset);
     }
     for (size_t n = 0; n < cut.nodes[m].size(); ++n)
       Receive(m, partials_.data() + (slot + static_cast<int64_t>(n)) * slice, slice);
@@ -146,7 +166,7 @@ Status Communicator::AllReduceOfTwo(ReduceType type, const TreeCut& cut, int64_t
   const int other = 1 - index_;
   // The other's slot number, at which AddSlice looks.
   partials_.resize(static_cast<size_t>(2 * bytes));
-  Send(CommOp::kAllReduce, other, nodes, bytes);
+  Send(CommOp::kAllReduce, other, nodes, bytes, 0);
   Receive(other, partials_.data() + other * bytes, bytes);
   SF_RETURN_IF_ERROR(Run(Next(CommOp::kAllReduce)));
   AddSlice(type, cut, {0, elements}, elements, nodes, out);
@@ -183,7 +203,8 @@ void Communicator::QueueAllGather(CommOp op, const Bounds& bounds_bytes, std::by
   SF_CHECK_EQ(bounds_bytes.size(), group_.members.size() + 1);
   for (int m = 0; m < size(); ++m) {
     if (m == index_) continue;
-    Send(op, m, all + bounds_bytes[index_], bounds_bytes[index_ + 1] - bounds_bytes[index_]);
+    Send(op, m, all + bounds_bytes[index_], bounds_bytes[index_ + 1] - bounds_bytes[index_],
+         bounds_bytes[index_]);
     Receive(m, all + bounds_bytes[m], bounds_bytes[m + 1] - bounds_bytes[m]);
   }
 }
@@ -204,7 +225,7 @@ Status Communicator::Gather(int root, const Bounds& bounds_bytes, const std::byt
   if (size() == 1) return OkStatus();
   Count(CommOp::kGather);
   if (index_ != root) {
-    Send(CommOp::kGather, root, mine, bytes);
+    Send(CommOp::kGather, root, mine, bytes, bounds_bytes[index_]);
   } else {
     for (int m = 0; m < size(); ++m) {
       if (m != root) Receive(m, all + bounds_bytes[m], bounds_bytes[m + 1] - bounds_bytes[m]);
@@ -224,7 +245,7 @@ Status Communicator::AllToAll(std::span<const std::span<const std::byte>> send,
   Count(op);
   for (int m = 0; m < size(); ++m) {
     if (m == index_) continue;
-    Send(op, m, send[m].data(), static_cast<int64_t>(send[m].size()));
+    Send(op, m, send[m].data(), static_cast<int64_t>(send[m].size()), 0);
     Receive(m, recv[m].data(), static_cast<int64_t>(recv[m].size()));
   }
   return Run(Next(op));
@@ -234,6 +255,10 @@ Result<SendTicket> Communicator::StartSend(int to, std::span<const std::byte> da
   SF_CHECK_NE(to, index_);
   ++ledger_[{group_.axis, CommOp::kSend, link_to_[to]}].count;
   CountBytes(CommOp::kSend, to, static_cast<int64_t>(data.size()));
+  if (recorder_ != nullptr) {
+    recorder_->Begin();
+    if (!data.empty()) Record(CommOp::kSend, to, static_cast<int64_t>(data.size()), 0);
+  }
   const Operation operation = {
       .op = CommOp::kSend, .group = group_.id, .sequence = sent_[to]++, .axis = group_.axis};
   return transport_.StartSend(operation, {group_.members[to], data});

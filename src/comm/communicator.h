@@ -14,6 +14,7 @@
 #include "comm/tree_sum.h"
 #include "mesh/cluster.h"
 #include "mesh/tree_cut.h"
+#include "trace/recorder.h"
 
 namespace sixfold {
 
@@ -37,6 +38,12 @@ class Communicator {
   // Barrier).
   Communicator(Transport& transport, const Cluster& cluster, CommGroup group, Ledger& ledger,
                ControlTraffic& control);
+
+  // Writes down every payload part that leaves this rank. Before each operation its call site says what the operation's
+  // buffer holds (trace/recorder.h: CarryRows, CarryItems, CarryPieces); offsets count as follows. ReduceScatter, AllReduce:
+  // from `nodes`, and from `out` for the sum's way back. AllGather, Gather: from `all`. AllToAll: from send[i], a list for
+  // each member. StartSend: from `data`. Null, the default, turns it off; the recorder outlives this object.
+  void SetRecorder(trace::Recorder* recorder);
 
   int size() const;
   int index() const;  // of this rank in the group
@@ -75,8 +82,9 @@ class Communicator {
   void Count(CommOp op);
   void CountBytes(CommOp op, int to, int64_t bytes);
   void ControlSend(int to, std::span<const std::byte> data);
-  // Queue a part for Run; the caller counts.
-  void Send(CommOp op, int to, const void* data, int64_t bytes);
+  // Queue a part for Run; the caller counts. offset: bytes of the buffer before it, see SetRecorder.
+  void Send(CommOp op, int to, const void* data, int64_t bytes, int64_t offset);
+  void Record(CommOp op, int to, int64_t bytes, int64_t offset);
   void Receive(int from, void* data, int64_t bytes);
   Status Run(const Operation& operation);  // exchanges what is queued
 
@@ -92,6 +100,7 @@ class Communicator {
   CommGroup group_;
   Ledger& ledger_;
   ControlTraffic& control_;
+  trace::Recorder* recorder_ = nullptr;
   int index_ = 0;
   std::vector<LinkClass> link_to_;         // [members]
   std::vector<LinkClass> links_;           // that join two members, each once

@@ -275,6 +275,15 @@ Result<GroupStats> RankGroup::Stats() {
   return stats;
 }
 
+Result<std::vector<trace::RankTrace>> RankGroup::TakeTrace() {
+  const auto taken = std::make_shared<std::vector<trace::RankTrace>>();  // shared: as in Stats
+  SF_RETURN_IF_ERROR(impl_->Call([taken](RankRunner& runner) -> Status {
+    SF_ASSIGN_OR_RETURN(*taken, runner.TakeTrace());
+    return OkStatus();
+  }));
+  return std::move(*taken);
+}
+
 Status RankGroup::Stop() {
   {
     const std::lock_guard lock(impl_->mutex);

@@ -59,6 +59,8 @@ class RankGroup : public StepModel {
   ExpertLoad expert_load() const override;
 
   Result<GroupStats> Stats();
+  // What the ranks recorded since the last call, [world]; none without InstanceSpec::tracing.
+  Result<std::vector<trace::RankTrace>> TakeTrace();
   // The ordinary end of all ranks; once, by the destructor at the latest.
   Status Stop();
   const std::string& fingerprint() const;

@@ -162,4 +162,95 @@ Result<RankReport> DecodeReport(std::span<const std::byte> bytes) {
   return report;
 }
 
+void Encode(const trace::RankTrace& trace, std::vector<std::byte>* out) {
+  Writer w(out);
+  w.Put(trace.rank);
+  w.PutAll(trace.messages);
+  w.PutAll(trace.loads);
+  w.Put(trace.metadata_bytes);
+  w.Put(static_cast<uint64_t>(trace.rows.size()));
+  for (const trace::RowList& list : trace.rows) {
+    w.Put(list.step);
+    w.Put(list.micro_batch);
+    w.Put(list.replica);
+    w.Put(list.first_layer);
+    w.Put(list.end_layer);
+    w.Put(list.own_begin);
+    w.Put(list.own_end);
+    w.Put(list.share_begin);
+    w.PutAll(list.rows);
+  }
+  w.Put(static_cast<uint64_t>(trace.kv.size()));
+  for (const trace::KvRest& kv : trace.kv) {
+    w.Put(kv.step);
+    w.Put(kv.micro_batch);
+    w.Put(kv.layer);
+    w.Put(kv.head_begin);
+    w.Put(kv.head_end);
+    w.Put(kv.bytes_a_row);
+    w.PutAll(kv.rows);
+  }
+  w.Put(static_cast<uint64_t>(trace.attendance.size()));
+  for (const trace::Attendance& a : trace.attendance) {
+    w.Put(a.at);
+    w.Put(a.axis);
+    w.Put(a.op);
+    w.Put(a.group);
+    w.Put(a.rows);
+    w.PutAll(a.stays);
+  }
+  w.Put(static_cast<uint64_t>(trace.groups.size()));
+  for (const trace::GroupMembers& group : trace.groups) {
+    w.Put(group.id);
+    w.PutAll(group.ranks);
+  }
+}
+
+Result<trace::RankTrace> DecodeTrace(std::span<const std::byte> bytes) {
+  Reader r(bytes);
+  trace::RankTrace trace;
+  trace.rank = r.Get<int32_t>();
+  r.GetAll(&trace.messages);
+  r.GetAll(&trace.loads);
+  trace.metadata_bytes = r.Get<int64_t>();
+  trace.rows.resize(r.GetCount());
+  for (trace::RowList& list : trace.rows) {
+    list.step = r.Get<int64_t>();
+    list.micro_batch = r.Get<int32_t>();
+    list.replica = r.Get<int32_t>();
+    list.first_layer = r.Get<int64_t>();
+    list.end_layer = r.Get<int64_t>();
+    list.own_begin = r.Get<int64_t>();
+    list.own_end = r.Get<int64_t>();
+    list.share_begin = r.Get<int64_t>();
+    r.GetAll(&list.rows);
+  }
+  trace.kv.resize(r.GetCount());
+  for (trace::KvRest& kv : trace.kv) {
+    kv.step = r.Get<int64_t>();
+    kv.micro_batch = r.Get<int32_t>();
+    kv.layer = r.Get<int32_t>();
+    kv.head_begin = r.Get<int64_t>();
+    kv.head_end = r.Get<int64_t>();
+    kv.bytes_a_row = r.Get<int64_t>();
+    r.GetAll(&kv.rows);
+  }
+  trace.attendance.resize(r.GetCount());
+  for (trace::Attendance& a : trace.attendance) {
+    a.at = r.Get<trace::Place>();
+    a.axis = r.Get<uint8_t>();
+    a.op = r.Get<uint8_t>();
+    a.group = r.Get<int32_t>();
+    a.rows = r.Get<int64_t>();
+    r.GetAll(&a.stays);
+  }
+  trace.groups.resize(r.GetCount());
+  for (trace::GroupMembers& group : trace.groups) {
+    group.id = r.Get<int32_t>();
+    r.GetAll(&group.ranks);
+  }
+  SF_RETURN_IF_ERROR(r.End("trace"));
+  return trace;
+}
+
 }  // namespace sixfold

@@ -12,10 +12,11 @@
 #include "comm/ledger.h"
 #include "mesh/collectives.h"
 #include "model/step_batch.h"
+#include "trace/record.h"
 
 namespace sixfold {
 
-enum class CommandKind : uint8_t { kAllocateKv, kStep, kReport, kStop };
+enum class CommandKind : uint8_t { kAllocateKv, kStep, kReport, kTrace, kStop };
 
 struct RankCommand {
   CommandKind kind = CommandKind::kStop;
@@ -47,5 +48,9 @@ struct RankReport {
 
 void Encode(const RankReport& report, std::vector<std::byte>* out);
 Result<RankReport> DecodeReport(std::span<const std::byte> bytes);
+
+// What a rank has recorded.
+void Encode(const trace::RankTrace& trace, std::vector<std::byte>* out);
+Result<trace::RankTrace> DecodeTrace(std::span<const std::byte> bytes);
 
 }  // namespace sixfold

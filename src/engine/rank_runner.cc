@@ -28,6 +28,7 @@ constexpr int kTpIds = 1;  // and as many as there are ranks
 
 RankRunner::RankRunner(const InstanceSpec& spec, int rank, Transport& transport)
     : spec_(spec), rank_(rank), transport_(transport) {
+  if (spec.tracing == InstanceSpec::Tracing::kOn) recorder_ = std::make_unique<trace::Recorder>(rank);
   MakeCommunicators();
 }
 
@@ -35,6 +36,7 @@ Communicator* RankRunner::Pair(Axis axis, int id, int first, int second) {
   pairs_.push_back(std::make_unique<Communicator>(transport_, spec_.layout.cluster(),
                                                   CommGroup{.axis = axis, .id = id, .members = {first, second}}, ledger_,
                                                   control_));
+  pairs_.back()->SetRecorder(recorder_.get());
   return pairs_.back().get();
 }
 
@@ -42,8 +44,10 @@ Communicator* RankRunner::Pair(Axis axis, int id, int first, int second) {
 std::unique_ptr<Communicator> RankRunner::Group(Axis axis, int ids, std::vector<int> members) {
   if (members.size() < 2) return nullptr;
   const int id = ids + members.front();
-  return std::make_unique<Communicator>(transport_, spec_.layout.cluster(),
-                                        CommGroup{.axis = axis, .id = id, .members = std::move(members)}, ledger_, control_);
+  auto group = std::make_unique<Communicator>(transport_, spec_.layout.cluster(),
+                                              CommGroup{.axis = axis, .id = id, .members = std::move(members)}, ledger_, control_);
+  group->SetRecorder(recorder_.get());
+  return group;
 }
 
 void RankRunner::MakeCommunicators() {
@@ -132,6 +136,7 @@ Status RankRunner::Load() {
   model_ = std::move(model).value();
   SF_RETURN_IF_ERROR(CheckSameModel());
   model_->Connect(comm_);
+  model_->Trace(recorder_.get());
   if (spec_.observer) {
     model_->Observe([this](const Model::Observation& seen) { spec_.observer(rank_, seen); });
   }
@@ -175,6 +180,7 @@ Status RankRunner::Take(const RankCommand& command) {
       SF_RETURN_IF_ERROR(RunMine(command));
       return command.record_routes ? GatherRoutes() : OkStatus();
     case CommandKind::kReport: return SendReport(nullptr);
+    case CommandKind::kTrace: return SendTrace(nullptr);
     case CommandKind::kStop: return OkStatus();
   }
   return Internal("a command of another build");
@@ -206,7 +212,8 @@ Status RankRunner::RunMine(const RankCommand& command) {
   if (spec_.before_step) spec_.before_step(rank_, command.step);
   size_t rows = 0;
   for (const StepBatch& batch : command.batches) rows = std::max(rows, batch.tokens.size());
-  const int count = MicroBatchCount(static_cast<int64_t>(rows), spec_.layout.pp());
+  int count = MicroBatchCount(static_cast<int64_t>(rows), spec_.layout.pp());
+  if (spec_.micro_batches_max > 0) count = std::min(count, spec_.micro_batches_max);
   const RankShard& own = model_->shard();
   // Other replicas' rows matter to the leader, and where experts are shared with them.
   micro_batches_.assign(command.batches.size(), std::vector<StepBatch>(count));
@@ -351,6 +358,20 @@ Status RankRunner::GatherRoutes() {
   return OkStatus();
 }
 
+// Bytes of every rank to rank 0, those of rank r at [bounds[r], bounds[r + 1]) of *joined.
+Status RankRunner::GatherBytes(const std::vector<std::byte>& mine, std::vector<std::byte>* joined, Bounds* bounds) {
+  const int world = spec_.layout.world();
+  std::vector<int64_t> lengths(world);
+  lengths[rank_] = static_cast<int64_t>(mine.size());
+  bounds->clear();
+  for (int r = 0; r <= world; ++r) bounds->push_back(r * static_cast<int64_t>(sizeof(int64_t)));
+  SF_RETURN_IF_ERROR(world_->AllGather(*bounds, reinterpret_cast<std::byte*>(lengths.data())));
+  *bounds = {0};
+  for (const int64_t length : lengths) bounds->push_back(bounds->back() + length);
+  joined->resize(rank_ == 0 ? bounds->back() : 0);
+  return world_->Gather(0, *bounds, mine.data(), joined->data());
+}
+
 Status RankRunner::SendReport(std::vector<RankReport>* all) {
   std::vector<std::byte> mine;
   ExpertCounters experts = model_->expert_counters();
@@ -366,18 +387,11 @@ Status RankRunner::SendReport(std::vector<RankReport>* all) {
                     .kv_bytes_max = kv_blocks_max_ * model_->kv_geometry().block_bytes(),
                     .kv_transit_bytes_max = model_->transit_bytes_max()},
          &mine);
-  const int world = spec_.layout.world();
-  std::vector<int64_t> lengths(world);
-  lengths[rank_] = static_cast<int64_t>(mine.size());
+  std::vector<std::byte> joined;
   Bounds bounds;
-  for (int r = 0; r <= world; ++r) bounds.push_back(r * static_cast<int64_t>(sizeof(int64_t)));
-  SF_RETURN_IF_ERROR(world_->AllGather(bounds, reinterpret_cast<std::byte*>(lengths.data())));
-  bounds = {0};
-  for (const int64_t length : lengths) bounds.push_back(bounds.back() + length);
-  std::vector<std::byte> joined(rank_ == 0 ? bounds.back() : 0);
-  SF_RETURN_IF_ERROR(world_->Gather(0, bounds, mine.data(), joined.data()));
+  SF_RETURN_IF_ERROR(GatherBytes(mine, &joined, &bounds));
   if (rank_ != 0 || all == nullptr) return OkStatus();
-  for (int r = 0; r < world; ++r) {
+  for (int r = 0; r < spec_.layout.world(); ++r) {
     SF_ASSIGN_OR_RETURN(RankReport report,
                         DecodeReport(std::span(joined).subspan(bounds[r], bounds[r + 1] - bounds[r])));
     all->push_back(std::move(report));
@@ -389,6 +403,26 @@ Result<std::vector<RankReport>> RankRunner::Report() {
   SF_RETURN_IF_ERROR(Tell({.kind = CommandKind::kReport}));
   std::vector<RankReport> all;
   SF_RETURN_IF_ERROR(SendReport(&all));
+  return all;
+}
+
+Status RankRunner::SendTrace(std::vector<trace::RankTrace>* all) {
+  std::vector<std::byte> mine, joined;
+  Bounds bounds;
+  if (recorder_ != nullptr) Encode(recorder_->Take(), &mine);
+  SF_RETURN_IF_ERROR(GatherBytes(mine, &joined, &bounds));
+  if (all == nullptr || joined.empty()) return OkStatus();
+  for (int r = 0; r < spec_.layout.world(); ++r) {
+    SF_ASSIGN_OR_RETURN(trace::RankTrace trace, DecodeTrace(std::span(joined).subspan(bounds[r], bounds[r + 1] - bounds[r])));
+    all->push_back(std::move(trace));
+  }
+  return OkStatus();
+}
+
+Result<std::vector<trace::RankTrace>> RankRunner::TakeTrace() {
+  SF_RETURN_IF_ERROR(Tell({.kind = CommandKind::kTrace}));
+  std::vector<trace::RankTrace> all;
+  SF_RETURN_IF_ERROR(SendTrace(&all));
   return all;
 }
 

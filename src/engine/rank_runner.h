@@ -16,6 +16,7 @@
 #include "mesh/layout.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "trace/recorder.h"
 #include "weights/weight_store.h"
 
 namespace sixfold {
@@ -26,6 +27,10 @@ struct InstanceSpec {
   ModelConfig config;
   ModelOptions options;                      // threads: of one rank
   Layout layout;
+  // Most micro-batches of a step; 0: as many as the pipeline likes.
+  int micro_batches_max = 0;
+  // Whether ranks write down what they send (RankGroup::TakeTrace).
+  enum class Tracing : uint8_t { kOff, kOn } tracing = Tracing::kOff;
   // For tests of failures: called by every rank before it computes a step.
   std::function<void(int rank, int64_t step)> before_step;
   // Model::Observe of every rank, in that rank's thread.
@@ -53,6 +58,8 @@ class RankRunner {
   };
   Result<std::span<const float>> Step(std::vector<StepBatch> batches, StepOptions options);
   Result<std::vector<RankReport>> Report();  // [world]
+  // What was recorded since the last call. None without InstanceSpec::tracing.
+  Result<std::vector<trace::RankTrace>> TakeTrace();  // [world]
   Status Stop();
 
   Model& model() { return *model_; }
@@ -73,13 +80,16 @@ class RankRunner {
   Status RunMine(const RankCommand& command);
   Status CollectLogits();
   Status GatherRoutes();
+  Status GatherBytes(const std::vector<std::byte>& mine, std::vector<std::byte>* joined, Bounds* bounds);
   Status SendReport(std::vector<RankReport>* all);
+  Status SendTrace(std::vector<trace::RankTrace>* all);
 
   const InstanceSpec& spec_;
   const int rank_;
   Transport& transport_;
   Ledger ledger_, untracked_;  // of the model's operations; of the leader's own business
   ControlTraffic control_;
+  std::unique_ptr<trace::Recorder> recorder_;  // null unless tracing
   std::unique_ptr<Communicator> world_, tp_, cp_, ulysses_, experts_, etp_;
   std::vector<std::unique_ptr<Communicator>> pairs_;
   std::vector<Communicator*> from_last_stage_;  // rank 0: by dp, cp, then tp; null for itself

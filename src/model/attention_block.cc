@@ -21,7 +21,10 @@ Status NormWhole(ForwardContext& c, std::vector<float>* x, std::span<const Share
   for (const Share& share : shares) bounds.push_back(bounds.back() + share.size() * c.rows);
   s.all_head_sums.resize(bounds.back());
   c.ops.HeadSquares(x->data(), c.rows, heads, dim, s.all_head_sums.data() + bounds[c.own.tp]);
-  if (c.comm.tp != nullptr) SF_RETURN_IF_ERROR(c.comm.tp->AllGather(Times(bounds, kFloatBytes), BytesOf(s.all_head_sums)));
+  if (c.comm.tp != nullptr) {
+    CarryRows(c, trace::Phase::kNormSums, heads * kFloatBytes, bounds[c.own.tp] * kFloatBytes);
+    SF_RETURN_IF_ERROR(c.comm.tp->AllGather(Times(bounds, kFloatBytes), BytesOf(s.all_head_sums)));
+  }
   // A K/V head that several ranks hold comes several times, each time with the same bits.
   for (size_t m = 0; m < shares.size(); ++m) {
     const int64_t width = shares[m].size();
@@ -78,7 +81,7 @@ Status AttentionBlock(ForwardContext& c, int layer, KvStorage& kv) {
   ForwardScratch& s = c.s;
   const auto local = static_cast<int>(layer - c.own.layers.begin);
   const LayerWeights& w = c.weights.layers[local];
-  SF_RETURN_IF_ERROR(Norm(c, w.attention_norm));
+  SF_RETURN_IF_ERROR(Norm(c, w.attention_norm, trace::Phase::kAttentionGather));
   c.matmul.Prepare(s.normed.data(), c.rows, c.config.hidden, w.q.leaves, c.act, {}, &s.a);
   const MatMulTask qkv[] = {Product(s.a, w.q, &s.q), Product(s.a, w.k, &s.k), Product(s.a, w.v, &s.v)};
   c.matmul.Run(qkv);
@@ -107,7 +110,7 @@ Status AttentionBlock(ForwardContext& c, int layer, KvStorage& kv) {
                    .sinks = w.sinks.empty() ? nullptr : w.sinks.data(),
                    .sequences = s.sequences}));
   RunNodes(c, s.attention, c.layout.output_cut(), w.o);
-  return AddSum(c, c.layout.output_cut(), w.o_bias);
+  return AddSum(c, c.layout.output_cut(), w.o_bias, trace::Phase::kAttentionSum);
 }
 
 }  // namespace sixfold

@@ -27,9 +27,10 @@ void Route(ForwardContext& c, const LayerWeights& w, size_t sparse_index, Share 
     const std::span<const float> logits(&s.router_logits[r * moe.experts], moe.experts);
     int32_t* experts = &s.slot_experts[r * moe.top_k];
     float* weights = &s.slot_weights[r * moe.top_k];
-    if (c.forced != nullptr) {
-      const std::vector<int32_t>& given = c.forced->experts[sparse_index];
-      std::copy_n(&given[(c.batch_row + c.row_numbers[rows.begin + r]) * moe.top_k], moe.top_k, experts);
+    const int32_t* given = nullptr;
+    if (c.forced != nullptr) given = &c.forced->experts[sparse_index][(c.batch_row + c.row_numbers[rows.begin + r]) * moe.top_k];
+    if (given != nullptr && *given != kChosenByGate) {
+      std::copy_n(given, moe.top_k, experts);
       WeighExperts(moe, logits, experts, weights);
     } else {
       ChooseExperts(moe, logits, w.choice_bias, experts, weights);
@@ -80,6 +81,11 @@ Status SumExperts(ForwardContext& c) {
   const int64_t top_k = c.config.moe.top_k, hidden = c.config.hidden;
   if (!c.layout.sequence_parallel()) {
     s.expert_place = s.expert_slots;
+    if (c.trace != nullptr) {
+      std::vector<trace::RowRef> rows;
+      for (const int32_t row : s.expert_rows) rows.push_back(c.trace->Own(row));
+      c.trace->CarryItems(trace::Phase::kExpertSum, hidden * kFloatBytes, std::move(rows));
+    }
     return SumParts(c, cut.tree, top_k, &s.expert_parts, &s.expert_out);
   }
   // Rows are shared out: the parts must lie by row.
@@ -93,6 +99,7 @@ Status SumExperts(ForwardContext& c) {
   }
   s.expert_place.resize(c.own_rows.size() * top_k);
   for (size_t i = 0; i < s.expert_place.size(); ++i) s.expert_place[i] = static_cast<int32_t>(i);
+  CarryRows(c, trace::Phase::kExpertSum, top_k * hidden * kFloatBytes);
   return SumParts(c, cut.tree, top_k, &s.partials, &s.expert_out);
 }
 
@@ -119,7 +126,7 @@ void CombineExperts(ForwardContext& c) {
 
 // Every rank has a part of every expert, and the ranks that share the rows share the experts.
 Status SumInPlace(ForwardContext& c, const LayerWeights& w, size_t sparse_index) {
-  SF_RETURN_IF_ERROR(Norm(c, w.ffn_norm));
+  SF_RETURN_IF_ERROR(Norm(c, w.ffn_norm, trace::Phase::kFfnGather));
   Route(c, w, sparse_index, {0, c.rows});
   NoteRoutes(c, sparse_index, 0);
   GroupByExpert(c);
@@ -157,6 +164,7 @@ Status SumWork(ForwardContext& c) {
   const int64_t hidden = c.config.hidden;
   const Bounds bounds = Times(RowBounds(static_cast<int64_t>(c.exchange->work().size()), c.comm.etp->size()), hidden);
   s.expert_out.resize(c.exchange->own_work().size() * hidden);
+  if (c.trace != nullptr) c.trace->CarryItems(trace::Phase::kExpertSum, hidden * kFloatBytes, c.exchange->RowsOfWork());
   return c.comm.etp->ReduceScatter(ReduceType::kF32, tree, bounds, s.expert_parts.data(), s.expert_out.data());
 }
 
@@ -166,7 +174,7 @@ Status SendToExperts(ForwardContext& c, const LayerWeights& w, int layer, size_t
   const int64_t hidden = c.config.hidden;
   const Share rows = c.layout.DispatchRows(c.rows, c.own.tp);
   if (c.config.moe.shared_intermediate > 0) {
-    SF_RETURN_IF_ERROR(Norm(c, w.ffn_norm));  // shared experts want all rows
+    SF_RETURN_IF_ERROR(Norm(c, w.ffn_norm, trace::Phase::kFfnGather));  // shared experts want all rows
   } else {
     NormRows(c, w.ffn_norm, rows);
   }
@@ -197,7 +205,10 @@ Status SendToExperts(ForwardContext& c, const LayerWeights& w, int layer, size_t
                  .n = hidden,
                  .rounding = RoundingOf(c),
                  .out = s.out.data() + first * hidden});
-  if (gather) SF_RETURN_IF_ERROR(c.comm.tp->AllGather(Times(RowsOf(c), hidden * kFloatBytes), BytesOf(s.out)));
+  if (gather) {
+    CarryRows(c, trace::Phase::kCombineGather, hidden * kFloatBytes);
+    SF_RETURN_IF_ERROR(c.comm.tp->AllGather(Times(RowsOf(c), hidden * kFloatBytes), BytesOf(s.out)));
+  }
   c.ops.Add(s.x.data(), s.out.data(), static_cast<int64_t>(s.out.size()));
   return OkStatus();
 }

@@ -26,6 +26,22 @@ void Embed(ForwardContext& c, const StepBatch& batch) {
   });
 }
 
+// Which tokens the rows are.
+void NoteRows(ForwardContext& c) {
+  trace::RowList list{.step = c.step,
+                      .micro_batch = c.micro_batch,
+                      .replica = c.own.dp,
+                      .first_layer = c.own.layers.begin,
+                      .end_layer = c.own.layers.end,
+                      .own_begin = c.own_rows.begin,
+                      .own_end = c.own_rows.end,
+                      .share_begin = c.layout.DispatchRows(c.rows, c.own.tp).begin};
+  for (const RowRun& run : c.runs) {
+    for (int64_t r = 0; r < run.rows; ++r) list.rows.push_back({run.sequence, run.position + r * run.stride});
+  }
+  c.trace->BeginMicroBatch(std::move(list));
+}
+
 // Positions, rotation tables and attention rows of all sequences.
 void Begin(ForwardContext& c, const StepBatch& batch) {
   ForwardScratch& s = c.s;
@@ -45,14 +61,15 @@ void Begin(ForwardContext& c, const StepBatch& batch) {
     s.row_numbers.push_back(static_cast<int32_t>(s.row_numbers.size()));
   }
   FillRotation(c.inverse_frequencies, c.rotation_magnitude, s.positions, &s.cos, &s.sin);
+  if (c.trace != nullptr) NoteRows(c);
 }
 
 // x += down(silu(gate(norm(x))) * up(norm(x))).
 Status DenseBlock(ForwardContext& c, int layer) {
   const LayerWeights& w = c.weights.layers[layer - c.own.layers.begin];
-  SF_RETURN_IF_ERROR(Norm(c, w.ffn_norm));
+  SF_RETURN_IF_ERROR(Norm(c, w.ffn_norm, trace::Phase::kFfnGather));
   return RunGatedFfn(c, {.gate = w.gate, .up = w.up, .down = w.down, .cut = c.layout.down_cut(), .width = c.own.intermediate.size(),
-                         .gate_bias = w.gate_bias, .up_bias = w.up_bias, .down_bias = w.down_bias});
+                         .gate_bias = w.gate_bias, .up_bias = w.up_bias, .down_bias = w.down_bias, .phase = trace::Phase::kFfnSum});
 }
 
 // Final norm and this rank's columns of the head over the wanted rows.
@@ -70,7 +87,10 @@ Status Logits(ForwardContext& c) {
   float* mine = s.normed.data() + bounds[member] * hidden;
   c.ops.RmsNorm(mine, hidden, bounds[member + 1] - bounds[member], hidden, c.weights.final_norm.data(), c.config.norm_eps,
                 mine, hidden);
-  if (c.layout.sequence_parallel()) SF_RETURN_IF_ERROR(c.comm.tp->AllGather(Times(bounds, hidden * kFloatBytes), BytesOf(s.normed)));
+  if (c.layout.sequence_parallel()) {
+    CarryWanted(c, trace::Phase::kHeadGather, hidden * kFloatBytes);
+    SF_RETURN_IF_ERROR(c.comm.tp->AllGather(Times(bounds, hidden * kFloatBytes), BytesOf(s.normed)));
+  }
   s.logits.clear();
   if (wanted == 0 || c.own.vocab.size() == 0) return OkStatus();
   c.matmul.Prepare(s.normed.data(), wanted, hidden, c.weights.head.leaves, c.act, {}, &s.a);
@@ -97,6 +117,7 @@ Status ForwardStage(ForwardContext& c, const StepBatch& batch, KvStorage& kv) {
     const bool sparse = c.config.layers[layer].sparse;
     if (layer >= c.own.layers.begin) {
       if (c.comm.transport != nullptr) c.comm.transport->Progress({.step = c.step, .layer = layer});
+      if (c.trace != nullptr) c.trace->EnterLayer(layer);
       SF_RETURN_IF_ERROR(AttentionBlock(c, layer, kv));
       SF_RETURN_IF_ERROR(sparse ? SparseBlock(c, layer, sparse_index) : DenseBlock(c, layer));
       if (c.observer != nullptr) {

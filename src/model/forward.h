@@ -18,6 +18,7 @@
 #include "model/rank_comm.h"
 #include "model/step_batch.h"
 #include "moe/expert_exchange.h"
+#include "trace/recorder.h"
 
 namespace sixfold {
 
@@ -81,6 +82,8 @@ struct ForwardContext {
   // See Model::recorded_routes and ForceRoutes.
   ExpertRoutes* record = nullptr;
   const ExpertRoutes* forced = nullptr;
+  // Null unless tracing. Whoever calls a communicator says first what its buffer holds: Carry… below.
+  trace::Recorder* trace = nullptr;
 
   ContextAttention* context = nullptr;     // K/V on several ranks: null when this one has all
 

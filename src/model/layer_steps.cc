@@ -6,6 +6,13 @@
 
 namespace sixfold {
 
+void CarryWanted(ForwardContext& c, trace::Phase phase, int64_t row_bytes) {
+  if (c.trace == nullptr) return;
+  std::vector<trace::RowRef> rows;
+  for (const int32_t row : c.s.wanted) rows.push_back(c.trace->Own(row));
+  c.trace->CarryItems(phase, row_bytes, std::move(rows));
+}
+
 Status SumParts(ForwardContext& c, const TreeCut& cut, int64_t vectors, std::vector<float>* parts, std::vector<float>* out) {
   if (c.comm.tp == nullptr) {
     SF_CHECK_EQ(cut.total_nodes(), 1);
@@ -25,9 +32,10 @@ void NormRows(ForwardContext& c, const std::vector<float>& weight, Share rows) {
                 c.s.normed.data() + rows.begin * n, n);
 }
 
-Status Norm(ForwardContext& c, const std::vector<float>& weight) {
+Status Norm(ForwardContext& c, const std::vector<float>& weight, trace::Phase phase) {
   NormRows(c, weight, c.own_rows);
   if (!c.layout.sequence_parallel()) return OkStatus();
+  CarryRows(c, phase, c.config.hidden * kFloatBytes);
   return c.comm.tp->AllGather(Times(RowsOf(c), c.config.hidden * kFloatBytes), BytesOf(c.s.normed));
 }
 
@@ -63,6 +71,7 @@ Status WriteKeys(ForwardContext& c, const std::vector<float>& k, const std::vect
   const float* values = v != nullptr ? v->data() : nullptr;
   if (c.context != nullptr) return c.context->WriteKeys(k.data(), values, pages);
   c.ops.WriteKv(k.data(), values, c.s.sequences, pages);
+  if (c.trace != nullptr) c.trace->RestKvOfAll(c.own.kv_heads.begin, c.own.kv_heads.end, KeyBytes(pages));
   return OkStatus();
 }
 
@@ -72,8 +81,9 @@ Status Attend(ForwardContext& c, const AttentionArgs& args) {
   return OkStatus();
 }
 
-Status AddSum(ForwardContext& c, const KCut& cut, const std::vector<float>& bias) {
+Status AddSum(ForwardContext& c, const KCut& cut, const std::vector<float>& bias, trace::Phase phase) {
   ForwardScratch& s = c.s;
+  CarryRows(c, phase, c.config.hidden * kFloatBytes);
   SF_RETURN_IF_ERROR(SumParts(c, cut.tree, 1, &s.partials, &s.out));
   AddBias(c, &s.out, c.own_rows.size(), bias);
   c.ops.Add(s.x.data(), s.out.data(), c.own_rows.size() * c.config.hidden);
@@ -91,7 +101,7 @@ Status RunGatedFfn(ForwardContext& c, const GatedFfn& ffn) {
     c.ops.SiluMul(s.gate.data(), s.up.data(), c.rows * ffn.width, s.gate.data());
   }
   RunNodes(c, s.gate, ffn.cut, ffn.down);
-  return AddSum(c, ffn.cut, ffn.down_bias);
+  return AddSum(c, ffn.cut, ffn.down_bias, ffn.phase);
 }
 
 }  // namespace sixfold

@@ -85,7 +85,7 @@ Status MlaBlock(ForwardContext& c, int layer, KvStorage& kv) {
   const auto local = static_cast<int>(layer - c.own.layers.begin);
   const LayerWeights& w = c.weights.layers[local];
   const int64_t heads = c.own.heads.size(), k_dim = c.config.k_dim();
-  SF_RETURN_IF_ERROR(Norm(c, w.attention_norm));
+  SF_RETURN_IF_ERROR(Norm(c, w.attention_norm, trace::Phase::kAttentionGather));
   Project(c, w);
   c.ops.RmsNorm(s.latent.data(), k_dim, c.rows, m.kv_rank, w.kv_a_norm.data(), kLatentNormEps, s.latent.data(), k_dim);
   Rotate(c, s.latent.data(), 1, static_cast<int>(k_dim));
@@ -104,7 +104,7 @@ Status MlaBlock(ForwardContext& c, int layer, KvStorage& kv) {
                    .sequences = s.sequences}));
   RunHeads(c, {.in = s.attention, .in_width = m.kv_rank, .weights = w.absorb_v, .out = s.v, .out_width = m.v_dim});
   RunNodes(c, s.v, c.layout.output_cut(), w.o);
-  return AddSum(c, c.layout.output_cut(), w.o_bias);
+  return AddSum(c, c.layout.output_cut(), w.o_bias, trace::Phase::kAttentionSum);
 }
 
 }  // namespace sixfold

@@ -56,7 +56,8 @@ struct Model::Impl {
             .expert_tokens = expert_tokens,
             .record = recording == Recording::kOn ? &recorded : nullptr,
             .forced = forced ? &*forced : nullptr,
-            .context = context ? &*context : nullptr};
+            .context = context ? &*context : nullptr,
+            .trace = recorder};
   }
 
   void SetUpExperts(int rank) {
@@ -92,6 +93,7 @@ struct Model::Impl {
   std::vector<RankShard> members;            // of the exchange
   std::vector<int64_t> expert_tokens;
   std::function<void(const Observation&)> observer;
+  trace::Recorder* recorder = nullptr;
   Recording recording = Recording::kOff;
   ExpertRoutes recorded;
   std::optional<ExpertRoutes> forced;
@@ -141,6 +143,12 @@ std::span<const float> Model::Forward(const StepBatch& batch, KvStorage& kv) {
 
 void Model::Observe(std::function<void(const Observation&)> observer) { impl_->observer = std::move(observer); }
 
+void Model::Trace(trace::Recorder* recorder) {
+  impl_->recorder = recorder;
+  if (impl_->exchange) impl_->exchange->Trace(recorder);
+  if (impl_->context) impl_->context->Trace(recorder);
+}
+
 void Model::Connect(const RankComm& comm) {
   Impl& m = *impl_;
   m.comm = comm;
@@ -152,6 +160,7 @@ void Model::Connect(const RankComm& comm) {
                                      .dispatch = wire(shape.dispatch_element_bytes),
                                      .combine = wire(shape.combine_element_bytes)},
                      m.ops);
+  m.exchange->Trace(m.recorder);
 }
 
 Status Model::RunStage(const StageWork& work, KvStorage& kv) {

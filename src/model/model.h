@@ -18,6 +18,7 @@
 #include "model/config.h"
 #include "model/rank_comm.h"
 #include "model/step_batch.h"
+#include "trace/recorder.h"
 
 namespace sixfold {
 
@@ -80,6 +81,8 @@ class Model {
   // the stage before and hands it on; on the last stage logits go to rank 0, or stay in stage_logits() on rank 0 itself.
   // Errors: the transport's.
   Status RunStage(const StageWork& work, KvStorage& kv);
+  // Writes down what every operation of RunStage carries, for the communicators that it is connected to. Null: off.
+  void Trace(trace::Recorder* recorder);
   // Called after each layer of RunStage with this rank's rows of the residual stream; for finding where two runs part. May be
   // empty.
   struct Observation {

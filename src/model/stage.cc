@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "model/layer_steps.h"
 #include "model/micro_batch.h"
 
 namespace sixfold {
@@ -70,10 +71,13 @@ Status RunMicroBatches(ForwardContext& c, const StageWork& work, std::span<const
       Communicator* to = nullptr;
       int member = 0;
       if (c.comm.next != nullptr) {
+        const int64_t row_bytes = c.config.hidden * kFloatBytes;
+        CarryRows(c, trace::Phase::kStageSend, row_bytes, -c.own_rows.begin * row_bytes);
         std::swap(outgoing, s.x);
         to = c.comm.next;
         member = 1;
       } else if (c.comm.leader != nullptr) {
+        CarryWanted(c, trace::Phase::kLogits, c.own.vocab.size() * kFloatBytes);
         std::swap(outgoing, s.logits);
         to = c.comm.leader;
       } else {

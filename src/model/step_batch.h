@@ -27,7 +27,8 @@ struct StepBatch {
 };
 
 // Routes of a mixture-of-experts pass, recorded or forced: experts[layer][row * top_k + slot], sparse layers in order (of the
-// model, or of a stage where that is said).
+// model, or of a stage where that is said). Forced, a row whose first slot is kChosenByGate is left to the gate.
+inline constexpr int32_t kChosenByGate = -1;
 struct ExpertRoutes {
   int top_k = 0;
   std::vector<std::vector<int32_t>> experts;

@@ -52,6 +52,35 @@ void ExpertExchange::Clear(Leg* leg) const {
   leg->send.resize(members);
   for (std::vector<int32_t>& to : leg->send) to.clear();
   leg->receive.assign(members, 0);
+  leg->rows.resize(members);
+  for (std::vector<trace::RowRef>& to : leg->rows) to.clear();
+}
+
+trace::RowRef ExpertExchange::RefOf(int32_t source, int32_t row) const {
+  return {.rank = planner_->group().ranks[source], .row = row, .count = trace::RowRef::Count::kOfShare};
+}
+
+std::vector<trace::RowRef> ExpertExchange::RowsOfWork() const {
+  std::vector<trace::RowRef> rows;
+  for (const ExpertSlot& w : work()) rows.push_back(RefOf(w.source, w.slot / planner_->top_k()));
+  return rows;
+}
+
+// Every row of this member takes part in every dispatch and combine, also one whose experts are all here.
+void ExpertExchange::SayCarried(CommOp op, int64_t row_bytes, const Leg& leg) {
+  trace_->CarryPieces(op == CommOp::kDispatch ? trace::Phase::kDispatch : trace::Phase::kCombine, planner_->group().members());
+  for (size_t m = 0; m < leg.rows.size(); ++m) {
+    for (const trace::RowRef& row : leg.rows[m]) trace_->AddPiece(static_cast<int>(m), row_bytes, {&row, 1});
+  }
+  const int top_k = planner_->top_k();
+  std::vector<int32_t> stays;
+  for (size_t slot = 0; slot < routes_of_[me_].size(); ++slot) {
+    const auto row = static_cast<int32_t>(slot / top_k);
+    const bool here = planner_->group().ep_of[routes_of_[me_][slot]] == ep_;
+    if (here && (stays.empty() || stays.back() != row)) stays.push_back(row);
+  }
+  trace_->Attend(static_cast<uint8_t>(group_->group().axis), static_cast<uint8_t>(op), group_->group().id,
+                 static_cast<int64_t>(routes_of_[me_].size()) / top_k, std::move(stays));
 }
 
 // Sends vectors of `from`; what comes is appended to `to`, member by member.
@@ -79,6 +108,7 @@ Status ExpertExchange::RunLeg(CommOp op, WireType type, const Leg& leg, const fl
     out += bytes;
     in += leg.receive[m] * row_bytes;
   }
+  if (trace_ != nullptr) SayCarried(op, row_bytes, leg);
   ops_.GatherRows(from, n, send_rows_, type == WireType::kBF16, sent_.data());
   SF_RETURN_IF_ERROR(group_->AllToAll(send_spans_, receive_spans_, op));
   const size_t before = to->size();
@@ -91,7 +121,10 @@ Status ExpertExchange::SendRows(int leg) {
   Clear(&leg_);
   const std::vector<RowCopy>& copies = plan_.out[leg];
   for (const RowCopy& c : copies) {
-    if (c.from == me_) leg_.send[c.to].push_back(row_place_[RowNumber(c.source, c.row)]);
+    if (c.from == me_) {
+      leg_.send[c.to].push_back(row_place_[RowNumber(c.source, c.row)]);
+      if (trace_ != nullptr) leg_.rows[c.to].push_back(RefOf(c.source, c.row));
+    }
     if (c.to == me_) ++leg_.receive[c.from];
   }
   std::vector<int64_t> next = {static_cast<int64_t>(rows_.size()) / options_.hidden};
@@ -172,6 +205,8 @@ Status ExpertExchange::ReturnOutputs(int leg) {
       }
       SF_CHECK_GE(place, 0);
       leg_.send[c.to].push_back(place);
+      const auto row = static_cast<int32_t>(sums ? c.index : c.index / top_k);
+      if (trace_ != nullptr) leg_.rows[c.to].push_back(RefOf(c.source, row));
     }
     if (c.to == me_) ++leg_.receive[c.from];
   }

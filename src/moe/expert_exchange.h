@@ -12,6 +12,7 @@
 #include "comm/communicator.h"
 #include "kernels/ops.h"
 #include "mesh/dispatch_plan.h"
+#include "trace/recorder.h"
 
 namespace sixfold {
 
@@ -29,6 +30,8 @@ class ExpertExchange {
  public:
   // group: the ranks of planner.group() in order; null for a group of one. Ops must outlive it.
   ExpertExchange(Communicator* group, const ExchangeOptions& options, Ops& ops);
+  // Says what every message carries; null: to nobody.
+  void Trace(trace::Recorder* recorder) { trace_ = recorder; }
 
   // This member's rows: x [rows, hidden], experts and weights [rows, top_k]; rows of all members in member_rows. Which member
   // this is, the group says.
@@ -40,6 +43,8 @@ class ExpertExchange {
   // [rows, hidden]: the rows that are here, and the row of each slot of work().
   std::span<const float> rows() const { return rows_; }
   std::span<const int32_t> work_rows() const { return work_rows_; }
+  // The rows of work() under the names of the ranks that they came from.
+  std::vector<trace::RowRef> RowsOfWork() const;
   // Slots of work() whose outputs this member hands in: all, or its share of them where several members have parts of an expert.
   Share own_work() const { return own_work_; }
 
@@ -60,10 +65,13 @@ class ExpertExchange {
   struct Leg {
     std::vector<std::vector<int32_t>> send;  // [members] vectors of the source matrix
     std::vector<int64_t> receive;            // [members] how many come
+    std::vector<std::vector<trace::RowRef>> rows;  // [members] whose vectors they are; only for a recorder
   };
   Status ExchangeRoutes(std::span<const int64_t> member_rows, const int32_t* experts, const float* weights);
   Status RunLeg(CommOp op, WireType type, const Leg& leg, const float* from, std::vector<float>* to);
   void Clear(Leg* leg) const;
+  trace::RowRef RefOf(int32_t source, int32_t row) const;
+  void SayCarried(CommOp op, int64_t row_bytes, const Leg& leg);
   Status SendRows(int leg);
   Status ReturnOutputs(int leg);
   void SumForSource(const OutputCopy& copy);
@@ -75,6 +83,7 @@ class ExpertExchange {
   const ExchangeOptions options_;
   Ops& ops_;
   int me_ = 0;
+  trace::Recorder* trace_ = nullptr;
 
   const DispatchPlanner* planner_ = nullptr;  // of the exchange under way
   DispatchPlan plan_;
