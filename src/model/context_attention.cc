@@ -7,10 +7,13 @@
 
 #include "base/check.h"
 #include "kv/geometry.h"
+#include "model/context_cargo.h"
 
 namespace sixfold {
 
 namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
 
 int64_t ElementBytes(const KvLayerView& kv) { return kv.bf16 ? 2 : 4; }
 
@@ -115,6 +118,7 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
     if (!striped || sequences_[run.sequence].rows == 1) {
       const int64_t position = rule_.by_token ? KeysBelow(rule_, Member(), run.position) : run.position;
       written.push_back({.first_row = row, .rows = run.rows, .first_position = position, .pages = tables_[run.sequence].data()});
+      RestKeys(run, kv);
     }
     row += run.rows;
   }
@@ -143,6 +147,10 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
     ops_.GatherRows(k, k_n, rows, kv.bf16, out.of[m].data());
     if (v_n > 0) ops_.GatherRows(v, v_n, rows, kv.bf16, out.of[m].data() + static_cast<int64_t>(rows.size()) * k_n * ElementBytes(kv));
   }
+  if (trace_ != nullptr) {
+    trace_->CarryPieces(trace::Phase::kKvHome, rule_.size);
+    for (int m = 0; m < rule_.size; ++m) AddRuns(*trace_, moves[Member()][m], row_bytes, m);
+  }
   SF_RETURN_IF_ERROR(comm_.cp->AllToAll(std::vector<std::span<const std::byte>>(out.of.begin(), out.of.end()), in.of));
   written.clear();
   int64_t arrived = 0;
@@ -156,6 +164,7 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
     for (const RowRun& run : moves[m][Member()]) {
       written.push_back({.first_row = arrived, .rows = run.rows, .first_position = run.position, .pages = tables_[run.sequence].data(), .position_step = run.stride});
       arrived += run.rows;
+      RestKeys(run, kv);
     }
   }
   ops_.WriteKv(keys_.data(), v_n > 0 ? values_.data() : nullptr, written, kv);
@@ -347,6 +356,17 @@ void ContextAttention::Pack(const Call& call, Share kv_heads, std::byte* out) co
   if (!kv.v_in_k) pack(kv.v, kv.v_dim);
 }
 
+void ContextAttention::CarryBlock(int member, const ContextBlock& block, int64_t page_bytes, int to) {
+  AddPages(*trace_, {.rule = rule_, .sequences = sequences_, .member = member}, block, page_bytes, to);
+}
+
+void ContextAttention::RestKeys(const RowRun& run, const KvLayerView& kv) {
+  if (trace_ == nullptr) return;
+  std::vector<trace::RowRef> rows;
+  for (int64_t i = 0; i < run.rows; ++i) rows.push_back(trace_->At(run.sequence, run.position + i * run.stride));
+  trace_->RestKv(own_.kv_heads.begin, own_.kv_heads.end, KvRowBytes(kv), std::move(rows));
+}
+
 void ContextAttention::NoteTransit(int64_t bytes) { transit_bytes_max_ = std::max(transit_bytes_max_, bytes); }
 
 Status ContextAttention::Gather(const Call& call) {
@@ -357,6 +377,10 @@ Status ContextAttention::Gather(const Call& call) {
   block_.resize(bounds.back());
   NoteTransit(bounds.back());
   Pack(call, call.kv_heads, block_.data() + bounds[Member()]);
+  if (trace_ != nullptr) {
+    trace_->CarryPieces(trace::Phase::kKvExchange, rule_.size);
+    for (int m = 0; m < rule_.size; ++m) CarryBlock(Member(), call.plan->plan.blocks[Member()], page_bytes, m);
+  }
   SF_RETURN_IF_ERROR(comm_.cp->AllGather(bounds, block_.data()));
   AttendBlocks(call, 0, rule_.size, block_.data());
   return OkStatus();
@@ -372,6 +396,10 @@ Status ContextAttention::Ring(const Call& call, std::vector<std::byte>* block) {
     const int part = (r + ring - round) % ring;
     std::optional<SendTicket> ticket;
     if (round + 1 < ring && !block->empty()) {
+      if (trace_ != nullptr) {
+        trace_->CarryPieces(trace::Phase::kKvExchange, rule_.size);
+        for (int m = part * rule_.ulysses; m < (part + 1) * rule_.ulysses; ++m) CarryBlock(m, call.plan->plan.blocks[m], page_bytes, next);
+      }
       SF_ASSIGN_OR_RETURN(ticket, comm_.cp->StartSend(next, *block));
     }
     AttendBlocks(call, part * rule_.ulysses, rule_.ulysses, block->data());
@@ -438,6 +466,10 @@ Status ContextAttention::Transpose(const Call& whole) {
       std::copy_n(whole.args.q + (own_rows[r] * heads + p * each) * k_dim, each * k_dim, queries_out.of[p].begin() + r * each * k_dim);
     }
   }
+  if (trace_ != nullptr) {
+    trace_->CarryPieces(trace::Phase::kHeadExchange, parts);
+    for (int p = 0; p < parts; ++p) AddPrefillRuns(*trace_, sequences_, plan.plan.rows[Member()], each * k_dim * kFloatBytes, p);
+  }
   SF_RETURN_IF_ERROR(comm_.ulysses->AllToAll(AsBytes(queries_out.of), AsWritableBytes(queries_in.of)));
 
   packed_.resize(parts);
@@ -455,6 +487,10 @@ Status ContextAttention::Transpose(const Call& whole) {
   block_.resize(pages_in.begin.back());
   NoteTransit(packed_bytes + pages_in.begin.back());
   pages_in.Point(block_.data());
+  if (trace_ != nullptr) {
+    trace_->CarryPieces(trace::Phase::kHeadExchange, parts);
+    for (int p = 0; p < parts; ++p) CarryBlock(Member(), plan.plan.blocks[Member()], PageBytes(HeadPart(whole, p), &k_bytes), p);
+  }
   SF_RETURN_IF_ERROR(comm_.ulysses->AllToAll(pages_out, pages_in.of));
 
   const int64_t rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
@@ -473,6 +509,10 @@ Status ContextAttention::Transpose(const Call& whole) {
   arrived_partials_.resize(home.begin.back());
   back.Point(outputs_.data());
   home.Point(arrived_partials_.data());
+  if (trace_ != nullptr) {
+    trace_->CarryPieces(trace::Phase::kOutputExchange, parts);
+    for (int p = 0; p < parts; ++p) AddPrefillRuns(*trace_, sequences_, plan.plan.rows[first + p], each * v_dim * kFloatBytes, p);
+  }
   SF_RETURN_IF_ERROR(comm_.ulysses->AllToAll(AsBytes(back.of), AsWritableBytes(home.of)));
   for (int p = 0; p < parts; ++p) {
     for (int64_t r = 0; r < mine_rows; ++r) {
@@ -518,6 +558,7 @@ Status ContextAttention::PassQueries(const AttentionArgs& args, const WindowPlan
       to = std::copy_n(args.q + own_row_[q.row] * q_floats, q_floats, to);
     }
   }
+  if (trace_ != nullptr) CarryQueries(*trace_, queries, me, rule_.size, q_floats * kFloatBytes);
   SF_RETURN_IF_ERROR(comm_.cp->AllToAll(AsBytes(out.of), AsWritableBytes(in.of)));
 
   AttentionArgs call = args;
@@ -546,6 +587,7 @@ Status ContextAttention::PassQueries(const AttentionArgs& args, const WindowPlan
     }
   }
   ops_.AttentionNodes(call, nodes);
+  if (trace_ != nullptr) CarryPartials(*trace_, queries, me, rule_.size, part_floats * kFloatBytes);
   SF_RETURN_IF_ERROR(comm_.cp->AllToAll(AsBytes(back.of), AsWritableBytes(home.of)));
 
   std::vector<const float*> next(rule_.size);

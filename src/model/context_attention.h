@@ -14,6 +14,7 @@
 #include "mesh/context.h"
 #include "mesh/layout.h"
 #include "model/rank_comm.h"
+#include "trace/recorder.h"
 
 namespace sixfold {
 
@@ -23,6 +24,8 @@ class ContextAttention {
  public:
   // The shard and ops outlive it.
   ContextAttention(const Layout& layout, const RankShard& own, Ops& ops);
+  // Says what every message carries; null: to nobody.
+  void Trace(trace::Recorder* recorder) { trace_ = recorder; }
 
   // sequences: of the micro-batch; tables: [sequences] blocks of this rank by page (16 positions) of the sequence, those that
   // rest elsewhere are not looked at; by_token by page of the rank's own keys.
@@ -74,6 +77,9 @@ class ContextAttention {
   Call HeadPart(const Call& whole, int part) const;
 
   void Pack(const Call& call, Share kv_heads, std::byte* out) const;
+  // For the recorder: the block of `member` goes to `to`; keys of the run rest here.
+  void CarryBlock(int member, const ContextBlock& block, int64_t page_bytes, int to);
+  void RestKeys(const RowRun& run, const KvLayerView& kv);
   // The block of `member` at `data`, or of several members one after the other.
   void AttendBlocks(const Call& call, int first_member, int members, const std::byte* data);
   void AttendBlock(const Call& call, int member, const std::byte* data);
@@ -88,6 +94,7 @@ class ContextAttention {
   Ops& ops_;
   const ContextRule rule_;
   RankComm comm_;
+  trace::Recorder* trace_ = nullptr;
 
   // Of the micro-batch.
   std::vector<ContextSequence> sequences_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "model/context_cargo.h"
 
 namespace sixfold {
 
@@ -71,7 +72,7 @@ Status WriteKeys(ForwardContext& c, const std::vector<float>& k, const std::vect
   const float* values = v != nullptr ? v->data() : nullptr;
   if (c.context != nullptr) return c.context->WriteKeys(k.data(), values, pages);
   c.ops.WriteKv(k.data(), values, c.s.sequences, pages);
-  if (c.trace != nullptr) c.trace->RestKvOfAll(c.own.kv_heads.begin, c.own.kv_heads.end, KeyBytes(pages));
+  if (c.trace != nullptr) c.trace->RestKvOfAll(c.own.kv_heads.begin, c.own.kv_heads.end, KvRowBytes(pages));
   return OkStatus();
 }
 

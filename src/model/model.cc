@@ -56,8 +56,8 @@ struct Model::Impl {
             .expert_tokens = expert_tokens,
             .record = recording == Recording::kOn ? &recorded : nullptr,
             .forced = forced ? &*forced : nullptr,
-            .context = context ? &*context : nullptr,
-            .trace = recorder};
+            .trace = recorder,
+            .context = context ? &*context : nullptr};
   }
 
   void SetUpExperts(int rank) {

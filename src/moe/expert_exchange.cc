@@ -57,7 +57,7 @@ void ExpertExchange::Clear(Leg* leg) const {
 }
 
 trace::RowRef ExpertExchange::RefOf(int32_t source, int32_t row) const {
-  return {.rank = planner_->group().ranks[source], .row = row, .count = trace::RowRef::Count::kOfShare};
+  return {.rank = planner_->group().ranks[source], .number = row, .by = trace::RowRef::By::kShare};
 }
 
 std::vector<trace::RowRef> ExpertExchange::RowsOfWork() const {
