@@ -145,6 +145,21 @@ constexpr CommandInfo kCommands[] = {
                  "  sixfold verify model.gguf -cp 4 --prompt-lengths 1,300,1000 --decode-steps 64\n"
                  "  sixfold verify model.gguf -cp 4 --balance --tokens 16384\n"
                  "  mpirun -n 8 sixfold verify model.gguf --layouts all\n"},
+    {.id = CommandId::kTrace,
+     .name = "trace",
+     .summary = "follow one token through the ranks of a layout",
+     .shape = {.text = "MODEL (--prompt TEXT | --prompt-tokens IDS) (--token N | --last) --mesh SIZES"},
+     .about = "Runs the prompt as one micro-batch on one replica, the others idle, and prints "
+              "where the token went: every operation with its messages, ranks, crossings between "
+              "nodes, and where keys and values stay. All of it comes from messages that were "
+              "really sent (docs/journey.md). With --json also the run's totals, which the hops "
+              "of all tokens add up to.",
+     .examples = "  sixfold trace models/toy --prompt 'Where did it go?' --token 3 --mesh tp2,dp2,pp2 "
+                 "--ep 4 --nodes 2\n"
+                 "  sixfold trace models/toy --prompt-tokens 1,2,3,4,5,6 --last --mesh tp2,cp2 --sequence-parallel "
+                 "--json\n"
+                 "  sixfold trace models/toy --prompt 'Where did it go?' --token 3 --mesh tp2,dp4,pp2 --ep 8 "
+                 "--nodes 4 --svg --output journey.svg\n"},
 };
 static_assert(std::size(kCommands) == kCommandCount);
 

@@ -36,7 +36,9 @@ Status RunPerplexity(const Options& options, const Launch& launch);
 Status RunBytes(const Options& options);
 Status RunLayout(const Options& options);
 Status RunVerify(const Options& options, const Launch& launch);
-// The part of ranks above 0 in it.
+Status RunTrace(const Options& options, const Launch& launch);
+// The part of ranks above 0 in these two.
 Status FollowVerify(const Options& options, const Launch& launch);
+Status FollowTrace(const Options& options, const Launch& launch);
 
 }  // namespace sixfold::apps

@@ -10,7 +10,6 @@
 #include "apps/output.h"
 #include "apps/sampling.h"
 #include "apps/text_loading.h"
-#include "text/utf8.h"
 
 namespace sixfold::apps {
 namespace {
@@ -31,26 +30,6 @@ Status CheckForm(const Options& options) {
   if (options.Integer("logprobs") >= 0 && !options.Flag("json"))
     return InvalidArgument("--logprobs needs --json");
   return OkStatus();
-}
-
-Result<std::vector<TokenId>> PromptTokens(const Options& options, const Tokenizer* tokenizer,
-                                          int64_t vocab) {
-  std::vector<int64_t> ids = options.Integers("prompt-tokens");
-  const bool text = options.IsGiven("prompt");
-  if (text) {
-    if (tokenizer == nullptr) {
-      return InvalidArgument(
-          "the model has no tokenizer for --prompt; give --prompt-tokens or --tokenizer");
-    }
-    SF_ASSIGN_OR_RETURN(
-        const std::vector<TokenId> encoded,
-        tokenizer->Encode(ReplaceInvalidUtf8(options.Text("prompt")), AddSpecial::kYes));
-    ids.assign(encoded.begin(), encoded.end());
-    if (ids.empty())
-      return InvalidArgument("--prompt is empty, and the tokenizer adds no token of its own");
-  }
-  SF_RETURN_IF_ERROR(CheckTokens(ids, vocab, text ? "--prompt" : "--prompt-tokens"));
-  return std::vector<TokenId>(ids.begin(), ids.end());
 }
 
 ordered_json LogprobsJson(const std::vector<SampledToken>& tokens) {

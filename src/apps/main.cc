@@ -110,6 +110,7 @@ Status Run(const Options& options, const Launch& launch) {
     case CommandId::kByteFormulas: return RunBytes(options);
     case CommandId::kLayout: return RunLayout(options);
     case CommandId::kVerify: return RunVerify(options, launch);
+    case CommandId::kTrace: return RunTrace(options, launch);
   }
   return Internal("a command without code");
 }
@@ -142,6 +143,8 @@ int Follow(const std::string& where, const Options& options, const Launch& launc
     // The leader says so.
   } else if (options.command() == CommandId::kVerify) {
     status = FollowVerify(options, launch);
+  } else if (options.command() == CommandId::kTrace) {
+    status = FollowTrace(options, launch);
   } else if (!IsDryRun(options)) {
     status = RunFollower(options, launch);
   }

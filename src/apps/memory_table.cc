@@ -64,8 +64,15 @@ bool HasEngine(CommandId command) {
 
 Result<Limits> LimitsFrom(const Options& options, const std::string& model_path) {
   Limits out{.command = options.command(),
-             .batched_tokens = options.Integer("max-num-batched-tokens")};
+             .batched_tokens = options.MaybeInteger("max-num-batched-tokens").value_or(0)};
   if (HasEngine(out.command)) out.engine = EngineOptionsFrom(options);
+  if (out.command == CommandId::kTrace) {
+    constexpr int64_t kSpecialTokens = 16;
+    out.tokens = options.IsGiven("prompt") ? static_cast<int64_t>(options.Text("prompt").size()) + kSpecialTokens
+                                           : static_cast<int64_t>(options.Integers("prompt-tokens").size());
+    out.tokens += options.Flag("decode") ? 1 : 0;
+    out.batched_tokens = out.tokens;
+  }
   if (out.command == CommandId::kLogits) {
     out.tokens = static_cast<int64_t>(options.Integers("tokens").size());
     if (out.tokens == 0) return InvalidArgument("--tokens is missing: token ids such as 1,2,3");

@@ -55,9 +55,10 @@ Status NormaliseWord(CommandId command, const std::string& word, std::vector<std
     return OkStatus();
   }
   const std::string name = is_long ? DashesToName(spelled.substr(2)) : spelled;
-  const OptionSpec* spec = FindOption(name);
+  const CommandSet own = Commands(command);
+  const OptionSpec* spec = FindOption(name, own);
   if (spec == nullptr && is_long && name.rfind("no-", 0) == 0) {
-    const OptionSpec* negated = FindOption(name.substr(3));
+    const OptionSpec* negated = FindOption(name.substr(3), own);
     if (Takes(negated, command) && negated->type == OptionType::kFlag &&
         equals == std::string::npos) {
       (*typed)[negated->name] = spelled;
@@ -66,7 +67,7 @@ Status NormaliseWord(CommandId command, const std::string& word, std::vector<std
     }
   }
   if (spec == nullptr && !is_long && word.size() > 2 &&
-      Takes(FindOption(word.substr(0, 2)), command)) {
+      Takes(FindOption(word.substr(0, 2), own), command)) {
     words->push_back(word);  // -t4
     return OkStatus();
   }
@@ -85,7 +86,7 @@ Status NormaliseWord(CommandId command, const std::string& word, std::vector<std
 // True when the next word is the value of this one, whatever it looks like.
 bool WantsValue(CommandId command, const std::string& word) {
   if (word.size() < 2 || word[0] != '-' || word.find('=') != std::string::npos) return false;
-  const OptionSpec* spec = FindOption(word[1] == '-' ? DashesToName(word.substr(2)) : word);
+  const OptionSpec* spec = FindOption(word[1] == '-' ? DashesToName(word.substr(2)) : word, Commands(command));
   return Takes(spec, command) && spec->type != OptionType::kFlag;
 }
 

@@ -114,7 +114,7 @@ class OptionResolver {
     SF_ASSIGN_OR_RETURN(const std::vector<RawSetting> environment,
                         ParseEnvironment(sources_.environment));
     for (const OptionSpec& spec : OptionTable())
-      options_.settings_.emplace(spec.name, Default(spec));
+      options_.settings_.emplace(spec.name, Default(*FindOption(spec.name, Commands(options_.command_))));
     // Lowest first; the config file is found by what the two above it say.
     SF_RETURN_IF_ERROR(Apply(environment));
     SF_RETURN_IF_ERROR(Apply(arguments.settings));
@@ -133,7 +133,8 @@ class OptionResolver {
 
  private:
   Status Apply(const std::vector<RawSetting>& settings) {
-    for (const RawSetting& raw : settings) {
+    for (RawSetting raw : settings) {
+      raw.spec = FindOption(raw.spec->name, Commands(options_.command_));
       SF_ASSIGN_OR_RETURN(options_.settings_.find(raw.spec->name)->second, Check(raw));
     }
     return OkStatus();

@@ -29,12 +29,13 @@ Result<std::vector<RawSetting>> ParseEnvironment(const std::vector<std::string>&
 Result<std::vector<RawSetting>> ParseConfigFile(const std::string& text, const std::string& file,
                                                 std::string_view command_name);
 
-// The part of the table that `sixfold bytes` has alone.
+// The parts of the table that `sixfold trace` and `sixfold bytes` have alone.
+std::vector<OptionSpec> TraceOptions();
 std::vector<OptionSpec> BytesOptions();
 // The commands that run a model on ranks, or tell about it.
 constexpr CommandSet LaidOutCommands() {
   using enum CommandId;
-  return Commands(kRun, kServe, kGenerate, kLogits, kPerplexity, kLayout, kVerify);
+  return Commands(kRun, kServe, kGenerate, kLogits, kPerplexity, kLayout, kVerify, kTrace);
 }
 
 // How a model is cut over ranks, and what `layout` and `verify` have alone.

@@ -11,7 +11,7 @@ constexpr CommandSet kAll = (CommandSet{1} << kCommandCount) - 1;
 constexpr CommandSet kWithModel = kAll & ~Commands(kDoctor, kByteFormulas);
 constexpr CommandSet kForward = Commands(kRun, kServe, kGenerate, kLogits, kPerplexity);
 // Commands whose answer depends on how the model computes.
-constexpr CommandSet kComputing = kForward | Commands(kLayout, kVerify);
+constexpr CommandSet kComputing = kForward | Commands(kLayout, kVerify, kTrace);
 constexpr CommandSet kWithEngine = Commands(kRun, kServe, kGenerate);
 constexpr CommandSet kSampled = Commands(kRun, kGenerate);
 constexpr double kTera = 1099511627776.0;
@@ -25,17 +25,17 @@ std::vector<OptionSpec> CommandOptions() {
        .aliases = {"-p"},
        .type = kText,
        .group = group,
-       .commands = kSampled,
+       .commands = kSampled | Commands(kTrace),
        .metavar = "TEXT",
-       .help = "text to continue (generate) or to ask (run)"},
+       .help = "text to continue (generate), to ask (run), or whose token to follow (trace)"},
       {.name = "prompt-tokens",
        .type = kIntegers,
        .group = group,
-       .commands = Commands(kGenerate),
+       .commands = Commands(kGenerate, kTrace),
        .metavar = "IDS",
        .min = 0,
        .max = 2147483647,
-       .help = "token ids to continue, such as 1,2,3; needs no tokenizer"},
+       .help = "the prompt as token ids, such as 1,2,3; needs no tokenizer"},
       {.name = "system-prompt",
        .aliases = {"-sys"},
        .type = kText,
@@ -56,9 +56,9 @@ std::vector<OptionSpec> CommandOptions() {
        .aliases = {"-o", "output-file"},
        .type = kText,
        .group = group,
-       .commands = Commands(kLogits, kDump),
+       .commands = Commands(kLogits, kDump, kTrace),
        .metavar = "FILE",
-       .help = "safetensors file to write"},
+       .help = "safetensors file to write; trace: the answer, instead of stdout"},
       {.name = "context",
        .type = kInteger,
        .group = group,
@@ -122,7 +122,7 @@ std::vector<OptionSpec> ModelOptions() {
        .aliases = {"tokenizer-path"},
        .type = kText,
        .group = group,
-       .commands = Commands(kRun, kServe, kGenerate, kPerplexity),
+       .commands = Commands(kRun, kServe, kGenerate, kPerplexity, kTrace),
        .metavar = "PATH",
        .fallback = "auto",
        .auto_means = "the model's own",
@@ -479,7 +479,7 @@ std::vector<OptionSpec> GeneralOptions() {
 
 std::vector<OptionSpec> MakeTable() {
   std::vector<OptionSpec> table;
-  for (auto* part : {CommandOptions, BytesOptions, ModelOptions, ArithmeticOptions, LayoutOptions, EngineAndServerOptions,
+  for (auto* part : {CommandOptions, TraceOptions, BytesOptions, ModelOptions, ArithmeticOptions, LayoutOptions, EngineAndServerOptions,
                      SamplingOptions, GeneralOptions}) {
     std::vector<OptionSpec> specs = part();
     std::move(specs.begin(), specs.end(), std::back_inserter(table));
@@ -498,13 +498,16 @@ std::span<const OptionSpec> OptionTable() {
   return table;
 }
 
-const OptionSpec* FindOption(std::string_view name_or_alias) {
+const OptionSpec* FindOption(std::string_view name_or_alias, CommandSet commands) {
+  const OptionSpec* elsewhere = nullptr;
   for (const OptionSpec& spec : OptionTable()) {
-    if (spec.name == name_or_alias) return &spec;
-    if (std::find(spec.aliases.begin(), spec.aliases.end(), name_or_alias) != spec.aliases.end())
-      return &spec;
+    const bool called = spec.name == name_or_alias || std::find(spec.aliases.begin(), spec.aliases.end(),
+                                                                name_or_alias) != spec.aliases.end();
+    if (!called) continue;
+    if ((spec.commands & commands) != 0) return &spec;
+    if (elsewhere == nullptr) elsewhere = &spec;
   }
-  return nullptr;
+  return elsewhere;
 }
 
 std::string EnvironmentName(std::string_view option) {

@@ -7,7 +7,7 @@ namespace {
 using enum OptionType;
 using enum CommandId;
 
-constexpr CommandSet kRunning = LaidOutCommands() & ~Commands(kLayout, kVerify);
+constexpr CommandSet kRunning = LaidOutCommands() & ~Commands(kLayout, kVerify, kTrace);
 
 OptionSpec AxisOption(std::string_view name, std::vector<std::string_view> aliases,
                       std::string_view help) {
@@ -146,7 +146,7 @@ std::vector<OptionSpec> LayoutOptions() {
       {.name = "comm-timeout",
        .type = kReal,
        .group = group,
-       .commands = kRunning | Commands(kVerify),
+       .commands = kRunning | Commands(kVerify, kTrace),
        .metavar = "SECONDS",
        .fallback = "30",
        .min = 0.1,

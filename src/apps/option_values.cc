@@ -146,7 +146,7 @@ const Setting& Options::Get(std::string_view name) const {
 
 const Setting& Options::Typed(std::string_view name,
                               std::initializer_list<OptionType> types) const {
-  const OptionSpec* spec = FindOption(name);
+  const OptionSpec* spec = FindOption(name, Commands(command_));
   SF_CHECK(spec != nullptr && std::find(types.begin(), types.end(), spec->type) != types.end());
   return Get(name);
 }

@@ -36,8 +36,9 @@ enum class CommandId : uint8_t {
   kByteFormulas,
   kLayout,
   kVerify,
+  kTrace,
 };
-inline constexpr int kCommandCount = 14;
+inline constexpr int kCommandCount = 15;
 
 // A set of commands, one bit each.
 using CommandSet = uint32_t;
@@ -88,8 +89,9 @@ struct OptionSpec {
 };
 
 std::span<const OptionSpec> OptionTable();
-const OptionSpec* FindOption(
-    std::string_view name_or_alias);                   // without dashes, '-' between words; or "-c"
+// Without dashes, '-' between words; or "-c". Two commands may mean different things by one name: the first option that one of
+// `commands` has, else any of the name.
+const OptionSpec* FindOption(std::string_view name_or_alias, CommandSet commands = ~CommandSet{0});
 std::string EnvironmentName(std::string_view option);  // "SIXFOLD_MAX_MODEL_LEN"
 
 // Where a value came from.

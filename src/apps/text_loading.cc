@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "apps/loading.h"
 #include "apps/output.h"
 #include "text/chat_template.h"
+#include "text/utf8.h"
 #include "weights/gguf_metadata.h"
 #include "weights/weight_store.h"
 
@@ -208,6 +210,26 @@ Result<std::optional<std::string>> ChatTemplateFrom(const Options& options) {
   if (!valid.ok())
     return valid.WithContext(is_source ? options.Get("chat-template").origin.name : given);
   return std::optional<std::string>(std::move(source));
+}
+
+Result<std::vector<TokenId>> PromptTokens(const Options& options, const Tokenizer* tokenizer,
+                                          int64_t vocab) {
+  std::vector<int64_t> ids = options.Integers("prompt-tokens");
+  const bool text = options.IsGiven("prompt");
+  if (text) {
+    if (tokenizer == nullptr) {
+      return InvalidArgument(
+          "the model has no tokenizer for --prompt; give --prompt-tokens or --tokenizer");
+    }
+    SF_ASSIGN_OR_RETURN(
+        const std::vector<TokenId> encoded,
+        tokenizer->Encode(ReplaceInvalidUtf8(options.Text("prompt")), AddSpecial::kYes));
+    ids.assign(encoded.begin(), encoded.end());
+    if (ids.empty())
+      return InvalidArgument("--prompt is empty, and the tokenizer adds no token of its own");
+  }
+  SF_RETURN_IF_ERROR(CheckTokens(ids, vocab, text ? "--prompt" : "--prompt-tokens"));
+  return std::vector<TokenId>(ids.begin(), ids.end());
 }
 
 }  // namespace sixfold::apps

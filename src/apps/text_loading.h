@@ -8,6 +8,7 @@
 #include <string>
 
 #include "apps/options.h"
+#include "base/ids.h"
 #include "base/status.h"
 #include "text/tokenizer.h"
 
@@ -34,6 +35,10 @@ Result<std::unique_ptr<Tokenizer>> TokenizerFor(const Options& options,
 // from the size of the vocabulary, within a factor of two of what was measured on tokenizers of 32
 // to 262 thousand tokens. 0 when there is no tokenizer.
 Result<int64_t> TokenizerBytes(const Options& options, const std::string& model_path);
+
+// --prompt as tokens, or --prompt-tokens. tokenizer: null for none. kInvalidArgument: no tokenizer for the text, an empty prompt,
+// a token that is no row of the vocabulary.
+Result<std::vector<TokenId>> PromptTokens(const Options& options, const Tokenizer* tokenizer, int64_t vocab);
 
 // The source that --chat-template names (a file, or the template itself), nullopt for auto.
 Result<std::optional<std::string>> ChatTemplateFrom(const Options& options);

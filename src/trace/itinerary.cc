@@ -79,6 +79,12 @@ std::string HopsText(const Operation& operation) {
   const std::vector<Hop>& hops = operation.hops;
   std::vector<bool> done(hops.size(), false);
   for (size_t i = 0; i < hops.size(); ++i) {
+    const auto back = std::find_if(hops.begin(), hops.end(), [&](const Hop& h) { return h.from == hops[i].to && h.to == hops[i].from; });
+    if (done[i] || back == hops.end()) continue;
+    done[i] = done[back - hops.begin()] = true;
+    text += fmt::format("{}{}{}{}", text.empty() ? "" : ", ", hops[i].from, hops[i].crosses ? "⇔" : "↔", hops[i].to);
+  }
+  for (size_t i = 0; i < hops.size(); ++i) {
     if (done[i]) continue;
     text += fmt::format("{}{}", text.empty() ? "" : ", ", hops[i].from);
     AppendChain(hops, i, &done, &text);

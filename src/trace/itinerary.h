@@ -13,7 +13,8 @@ namespace sixfold::trace {
 std::string RangesText(const std::vector<int32_t>& ascending);
 // "all-gather", "K/V exchange", "pipeline send": what an operation is called in a table.
 std::string KindOf(const Operation& operation, const Names& names);
-// "11→13, 11⇒3→2": → inside a node, ⇒ between nodes. "11 stays" where it does.
+// "11→13, 11⇒3→2": → inside a node, ⇒ between nodes, ↔ and ⇔ in both directions. "11 stays" where it
+// does.
 std::string HopsText(const Operation& operation);
 
 // One line an operation, then homes, K/V, ranks and totals.

@@ -62,13 +62,29 @@ const RowList* Run::ListOf(int32_t rank, const Place& at) const {
   return found == lists_.end() ? nullptr : found->second;
 }
 
-bool Run::Is(const RowRef& ref, const Place& at, const Token& token) const {
+Token Run::TokenOf(const RowRef& ref, const Place& at) const {
   const RowList* list = ListOf(ref.rank, at);
   SF_CHECK(list != nullptr);  // a rank names rows of ranks that have them
-  if (list->replica != token.replica) return false;
-  const int64_t row = ref.row + (ref.count == RowRef::Count::kOfShare ? list->share_begin : 0);
+  if (ref.by == RowRef::By::kPosition) return {list->replica, ref.sequence, ref.number};
+  const int64_t row = ref.number + (ref.by == RowRef::By::kShare ? list->share_begin : 0);
   SF_CHECK_LT(row, static_cast<int64_t>(list->rows.size()));
-  return list->rows[row].sequence == token.sequence && list->rows[row].position == token.position;
+  return {list->replica, list->rows[row].sequence, list->rows[row].position};
+}
+
+bool Run::Is(const RowRef& ref, const Place& at, const Token& token) const { return TokenOf(ref, at) == token; }
+
+std::vector<int64_t> Run::BytesByPosition(int32_t replica, int32_t sequence, int64_t positions) const {
+  std::vector<int64_t> bytes(positions, 0);
+  for (const RankTrace& rank : ranks_) {
+    for (const Message& m : rank.messages) {
+      for (int64_t i = m.first_load; i < m.first_load + m.loads; ++i) {
+        const Token token = TokenOf(rank.loads[i].row, m.at);
+        if (token.replica == replica && token.sequence == sequence && token.position < positions)
+          bytes[token.position] += rank.loads[i].bytes;
+      }
+    }
+  }
+  return bytes;
 }
 
 std::vector<int32_t> Run::GroupOf(const RankTrace& rank, int32_t id) const {
@@ -151,7 +167,7 @@ std::vector<Operation> Run::OperationsOf(const Map& map, const Token& token) con
       SF_CHECK(list != nullptr);
       if (list->replica != token.replica) continue;
       for (int32_t row = 0; row < a.rows; ++row) {
-        if (!Is({rank.rank, row, RowRef::Count::kOfShare}, a.at, token)) continue;
+        if (!Is({.rank = rank.rank, .number = row, .by = RowRef::By::kShare}, a.at, token)) continue;
         Operation& operation = found.try_emplace(KeyOf(a.at), Operation{.at = a.at, .axis = a.axis, .op = a.op}).first->second;
         AddOnce(&operation.groups, GroupOf(rank, a.group));
         const bool stays = std::find(a.stays.begin(), a.stays.end(), row) != a.stays.end();

@@ -29,6 +29,7 @@ struct Map {
 struct Token {
   int32_t replica = 0, sequence = 0;
   int64_t position = 0;
+  bool operator==(const Token&) const = default;
 };
 
 struct Hop {
@@ -94,6 +95,8 @@ class Run {
   std::span<const RankTrace> ranks() const { return ranks_; }
   std::map<TotalKey, Total> Totals() const;
   int64_t metadata_bytes() const;
+  // Bytes sent of each position of a sequence, [positions]: what Journey::bytes says, of all tokens at once.
+  std::vector<int64_t> BytesByPosition(int32_t replica, int32_t sequence, int64_t positions) const;
   // Where nobody said what a message carries, as "phase of axis op"; empty when all did.
   std::string FirstUnsaid(const Names& names) const;
   // Without homes when no rank had such a row.
@@ -103,6 +106,7 @@ class Run {
 
  private:
   const RowList* ListOf(int32_t rank, const Place& at) const;
+  Token TokenOf(const RowRef& row, const Place& at) const;
   bool Is(const RowRef& row, const Place& at, const Token& token) const;
   std::vector<int32_t> GroupOf(const RankTrace& rank, int32_t id) const;
   std::vector<Operation> OperationsOf(const Map& map, const Token& token) const;
