@@ -8,6 +8,7 @@ import xml.etree.ElementTree
 import pytest
 
 import layout_math
+import mpi_job
 from program import GOLDEN, ROOT
 
 TOY = ROOT / "models" / "toy"
@@ -347,3 +348,20 @@ class TestForms:
         slices = [event for event in events if event["ph"] == "X"]
         for event in [*starts.values(), *ends.values()]:
             assert any(s["tid"] == event["tid"] and s["ts"] - 1e-3 <= event["ts"] <= s["ts"] + s["dur"] + 1e-3 for s in slices)
+
+
+@pytest.mark.skipif(mpi_job.MPIRUN is None, reason="no mpirun.openmpi here (openmpi-bin)")
+@pytest.mark.parametrize("compare", [[], ["--compare", "tp2,pp2,cp2"]])
+def test_processes_tell_what_threads_tell(sixfold, tmp_path, compare):
+    ask = ["trace", TOY, "--prompt-tokens", tokens_of(64), "--token", 20, "--mesh", "tp2,cp2,pp2", "--ep", 4, "--nodes", 2, "--sequence-parallel",
+           "--attention-chunk", CHUNK, "--decode", "--json", *compare]
+    code, out, err = mpi_job.run(8, [sixfold.binary, *map(str, ask)], tmp_path)
+    assert code == 0, err
+    assert json.loads(out) == sixfold(*ask).json()
+
+
+def test_processes_that_the_second_mesh_lacks(sixfold, tmp_path):
+    if mpi_job.MPIRUN is None:
+        pytest.skip("no mpirun.openmpi here (openmpi-bin)")
+    code, _, err = mpi_job.run(2, [sixfold.binary, "trace", TOY, "--prompt-tokens", "1,2", "--token", "0", "--mesh", "tp2", "--compare", "tp4"], tmp_path)
+    assert code == 2 and "2 processes were launched" in err

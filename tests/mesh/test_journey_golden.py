@@ -1,4 +1,5 @@
 """The journey of one token over 32 ranks on 4 nodes: what the third seed document tells, row by row, and what must not pass for it."""
+import collections
 import json
 
 import pytest
@@ -107,6 +108,22 @@ def test_homes_and_experts(said):
 def test_links(said):
     assert {(hop["link"], hop["crosses"]) for hop in said["hops"]} == {("shm", False), ("ethernet", True)}
     assert sum(hop["crosses"] for hop in said["hops"]) == 15
+
+
+@pytest.mark.parametrize("numerics", ["reproducible", "fast"])
+def test_a_node_gets_one_copy(trace, numerics):
+    """However many of its experts have the token: a row on its way out, and back one output a slot, or a relay's sum (fast)."""
+    row = 192 * 2  # bytes
+    back = collections.Counter()
+    for hop in trace("--numerics", numerics)["hops"]:
+        if hop["phase"] == "dispatch":
+            assert hop["bytes"] == row, hop
+        if hop["phase"] == "combine":
+            back[hop["layer"], hop["crosses"]] += hop["bytes"]
+    for layer in WAY:
+        there = {expert // 2 + (0 if layer <= 4 else 16) for expert in EXPERTS[layer]}
+        far = [rank for rank in there if rank // 8 != (1 if layer <= 4 else 3)]
+        assert back[layer, True] == row * (len(far) if numerics == "reproducible" else min(1, len(far))), layer
 
 
 @pytest.mark.parametrize("flags", [["--cp-comm-type", "all_gather"], ["--numerics", "fast"]])
