@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "apps/commands.h"
 #include "base/nearest.h"
@@ -38,12 +38,17 @@ std::string Refusal(const Given& given) {
   return resolved.ok() ? "accepted" : resolved.status().message();
 }
 
-TEST(OptionTable, EverySpellingIsUniqueAndEveryDefaultIsAValue) {
-  std::set<std::string> seen;
+// Two commands may give one name to different things, one command may not.
+TEST(OptionTable, EverySpellingIsUniqueInACommandAndEveryDefaultIsAValue) {
+  std::map<std::string, CommandSet> seen;
+  const auto add = [&](std::string_view spelling, CommandSet commands) {
+    CommandSet& taken = seen[std::string(spelling)];
+    EXPECT_EQ(taken & commands, 0u) << spelling;
+    taken |= commands;
+  };
   for (const OptionSpec& spec : OptionTable()) {
-    EXPECT_TRUE(seen.insert(std::string(spec.name)).second) << spec.name;
-    for (const auto alias : spec.aliases)
-      EXPECT_TRUE(seen.insert(std::string(alias)).second) << alias;
+    add(spec.name, spec.commands);
+    for (const auto alias : spec.aliases) add(alias, spec.commands);
     EXPECT_NE(spec.commands, 0u) << spec.name;
     EXPECT_EQ(spec.type == OptionType::kFlag, spec.metavar.empty()) << spec.name;
     EXPECT_EQ(spec.fallback == "auto", !spec.auto_means.empty()) << spec.name;
@@ -55,6 +60,23 @@ TEST(OptionTable, EverySpellingIsUniqueAndEveryDefaultIsAValue) {
       EXPECT_TRUE(CanonicalValue(spec, spec.fallback).ok()) << spec.name;
     }
   }
+}
+
+TEST(Options, ANameMeansWhatTheCommandMeansByIt) {
+  for (const bool by_flag : {true, false}) {
+    Given bytes{.command = CommandId::kByteFormulas}, trace{.command = CommandId::kTrace};
+    if (by_flag) {
+      bytes.arguments = {"--experts", "1k"};
+      trace.arguments = {"--experts", "routes.json"};
+    } else {
+      bytes.environment = {"SIXFOLD_EXPERTS=1k"};
+      trace.environment = {"SIXFOLD_EXPERTS=routes.json"};
+    }
+    EXPECT_EQ(Resolve(bytes)->options.Integer("experts"), 1000);
+    EXPECT_EQ(Resolve(trace)->options.Text("experts"), "routes.json");
+  }
+  EXPECT_EQ(Resolve({.command = CommandId::kTrace, .arguments = {"--config", "c.toml"}, .file = "[trace]\nexperts = 'a'"})->options.Text("experts"), "a");
+  EXPECT_THAT(Refusal({.command = CommandId::kByteFormulas, .arguments = {"--experts", "a"}}), HasSubstr("an integer"));
 }
 
 TEST(Options, DefaultsHoldWhenNothingIsGiven) {
