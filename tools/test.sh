@@ -138,9 +138,9 @@ stage_forms() {
   if [ ! -f "$checker" ]; then echo "no $checker: forms are covered by tests/cli alone"; return; fi
   model=$(ls build/models/*.gguf | head -n 1)
   python3 "$checker" build/release/sixfold "$model" --parts spine,mesh; one "forms, default model" $?
-  python3 "$checker" build/release/sixfold tests/golden/llama_gqa --tokenizer "$model" --parts spine,mesh
+  python3 "$checker" build/release/sixfold tests/golden/llama_gqa --tokenizer "$model" --parts spine,mesh,context
   one "forms, HF folder" $?
-  python3 "$checker" build/release/sixfold models/toy --parts spine,mesh,experts; one "forms, toy" $?
+  python3 "$checker" build/release/sixfold models/toy --parts spine,mesh,experts,context; one "forms, toy" $?
   python3 "$checker" build/release/sixfold tests/golden/deepseek_v3 --tokenizer "$model" --parts spine,mesh,experts
   one "forms, DeepSeek-V3" $?
 }
