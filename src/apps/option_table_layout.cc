@@ -139,7 +139,7 @@ std::vector<OptionSpec> LayoutOptions() {
       {.name = "emulate-links",
        .type = kFlag,
        .group = group,
-       .commands = kRunning | Commands(kVerify),
+       .commands = kRunning | Commands(kVerify, kTrace),
        .fallback = "false",
        .help = "let messages between ranks of this process take as long as the cluster's links would: latency, and "
                "size over bandwidth, from --cluster or what is usual"},
