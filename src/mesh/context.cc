@@ -54,6 +54,11 @@ int64_t KeysBelow(const ContextRule& rule, int member, int64_t end) {
   return end / round * rule.interleave + std::clamp<int64_t>(end % round - member * rule.interleave, 0, rule.interleave);
 }
 
+LocalKeys KeysSeen(const ContextRule& rule, int member, int64_t position, int64_t window) {
+  const int64_t begin = window > 0 && position >= window ? position - window + 1 : 0;
+  return {KeysBelow(rule, member, begin), KeysBelow(rule, member, position + 1)};
+}
+
 std::vector<std::vector<RowRun>> DealRows(const ContextRule& rule, std::span<const ContextSequence> sequences) {
   std::vector<std::vector<RowRun>> of(rule.size);
   int64_t row = 0;
@@ -138,13 +143,13 @@ ChunkRange SiblingOf(ChunkRange visible, ChunkRange node) {
   }
 }
 
-namespace {
-
 std::vector<bool> HeldBy(const ContextSequence& s, int member) {
   std::vector<bool> held(s.owners.size());
   for (size_t c = 0; c < held.size(); ++c) held[c] = s.owners[c] == member;
   return held;
 }
+
+namespace {
 
 void AddPages(ContextBlock* block, int32_t sequence, int64_t first, int64_t pages) {
   if (pages <= 0) return;
@@ -184,11 +189,10 @@ ContextQuery QueryOf(const ContextRule& rule, const ContextSequence& s, int32_t 
   ContextQuery query{.sequence = number, .home = OwnerOf(rule, s, s.first_position), .row = row, .position = s.first_position};
   query.visible = VisibleChunks(rule.chunk, s.first_position, s.first_position, window);
   query.nodes.resize(rule.size);
-  const int64_t first_key = window > 0 && s.first_position >= window ? s.first_position - window + 1 : 0;
   for (int m = 0; m < rule.size; ++m) {
     if (!rule.by_token) {
       query.nodes[m] = MaximalNodes(query.visible, HeldBy(s, m));
-    } else if (KeysBelow(rule, m, first_key) < KeysBelow(rule, m, s.first_position + 1)) {
+    } else if (const LocalKeys keys = KeysSeen(rule, m, s.first_position, window); keys.first < keys.last) {
       query.nodes[m] = {{0, 1}};
     }
   }

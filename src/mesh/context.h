@@ -64,12 +64,21 @@ int OwnerOf(const ContextRule& rule, const ContextSequence& sequence, int64_t po
 // by_token: keys of positions below `end` on a member, which lie there without gaps.
 int64_t KeysBelow(const ContextRule& rule, int member, int64_t end);
 
+// Keys of a member that a query at `position` sees, counted among the member's own: [first, last). by_token.
+struct LocalKeys {
+  int64_t first = 0, last = 0;
+  int64_t window() const { return first > 0 ? last - first : 0; }  // 0: all up to the last
+};
+LocalKeys KeysSeen(const ContextRule& rule, int member, int64_t position, int64_t window);
+
 // Chunks [begin, end) of a sequence, or none.
 struct ChunkRange {
   int64_t begin = 0, end = 0;
   bool empty() const { return begin >= end; }
   bool operator==(const ChunkRange&) const = default;
 };
+// [chunks of the sequence]: those that rest on a member; not by_token.
+std::vector<bool> HeldBy(const ContextSequence& sequence, int member);
 // Chunks of which some row at a position in [first, last] sees a key. window 0: all keys up to its own.
 ChunkRange VisibleChunks(int64_t chunk, int64_t first, int64_t last, int64_t window);
 // The fewest nodes of the chunk tree, ascending, that cover the visible chunks which `held` has. Chunks that are not visible do

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <optional>
 
 #include "base/check.h"
 #include "kv/geometry.h"
 #include "model/context_cargo.h"
+#include "model/slices.h"
 
 namespace sixfold {
 
@@ -21,54 +21,11 @@ void CopyBytes(const std::byte* from, int64_t bytes, std::byte* to) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-std::vector<bool> HeldBy(const ContextSequence& s, int member) {
-  std::vector<bool> held(s.owners.size());
-  for (size_t c = 0; c < held.size(); ++c) held[c] = s.owners[c] == member;
-  return held;
-}
-
-// Keys of one member that a query sees, counted among the member's own: [first, last); by_token.
-struct LocalKeys {
-  int64_t first = 0, last = 0;
-  int64_t window() const { return first > 0 ? last - first : 0; }  // as AttentionArgs has it
-};
-
-LocalKeys KeysSeen(const ContextRule& rule, int member, int64_t position, int64_t window) {
-  const int64_t begin = window > 0 && position >= window ? position - window + 1 : 0;
-  return {KeysBelow(rule, member, begin), KeysBelow(rule, member, position + 1)};
-}
-
-// Buffers that one member sends to or gets from each of the others, one after the other.
-template <typename T>
-struct Slices {
-  std::vector<int64_t> begin = {0};  // [members + 1]
-  std::vector<std::span<T>> of;      // [members]
-
-  void Append(int64_t size) { begin.push_back(begin.back() + size); }
-  void Point(T* base) {
-    of.clear();
-    for (size_t i = 0; i + 1 < begin.size(); ++i) {
-      of.push_back(begin[i] == begin[i + 1] ? std::span<T>() : std::span<T>(base + begin[i], begin[i + 1] - begin[i]));
-    }
-  }
-};
-
-std::vector<std::span<const std::byte>> AsBytes(const std::vector<std::span<float>>& slices) {
-  std::vector<std::span<const std::byte>> bytes;
-  for (const std::span<float>& s : slices) bytes.push_back(std::as_bytes(s));
-  return bytes;
-}
-
-std::vector<std::span<std::byte>> AsWritableBytes(const std::vector<std::span<float>>& slices) {
-  std::vector<std::span<std::byte>> bytes;
-  for (const std::span<float>& s : slices) bytes.push_back(std::as_writable_bytes(s));
-  return bytes;
-}
-
 }  // namespace
 
 ContextAttention::ContextAttention(const Layout& layout, const RankShard& own, Ops& ops)
-    : own_(own), ops_(ops), rule_(layout.context()) {}
+    : own_(own), ops_(ops), rule_(layout.context()),
+      results_(ops, rule_.by_token ? PartialResults::Merging::kAnyOrder : PartialResults::Merging::kTree) {}
 
 void ContextAttention::Begin(const RankComm& comm, std::vector<ContextSequence> sequences,
                              std::vector<std::vector<int32_t>> tables) {
@@ -173,47 +130,6 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
 
 // --- Partial results -------------------------------------------------------------------------------
 
-int ContextAttention::NewBuffer(int64_t floats) {
-  // The smallest that is large enough, or the largest to grow: small ones stay small.
-  auto best = free_.end();
-  const auto size = [&](int buffer) { return static_cast<int64_t>(buffers_[buffer].size()); };
-  for (auto it = free_.begin(); it != free_.end(); ++it) {
-    const bool fits = size(*it) >= floats;
-    if (best == free_.end() || (fits ? size(*best) < floats || size(*it) < size(*best) : size(*it) > size(*best) && size(*best) < floats)) best = it;
-  }
-  if (best == free_.end()) {
-    best = free_.insert(free_.end(), static_cast<int>(buffers_.size()));
-    buffers_.emplace_back();
-  }
-  const int buffer = *best;
-  free_.erase(best);
-  if (size(buffer) < floats) buffers_[buffer].resize(floats);
-  return buffer;
-}
-
-// Merges a node with its siblings as far as they have come.
-void ContextAttention::Insert(QueryRun* run, Node node, int64_t lanes, int v_dim) {
-  while (true) {
-    auto sibling = run->waiting.end();
-    if (rule_.by_token) {
-      sibling = run->waiting.begin();
-    } else {
-      const ChunkRange range = SiblingOf(run->visible, node.range);
-      if (!range.empty()) {
-        sibling = std::find_if(run->waiting.begin(), run->waiting.end(), [&](const Node& n) { return n.range == range; });
-      }
-    }
-    if (sibling == run->waiting.end()) break;
-    Node left = *sibling, right = node;
-    run->waiting.erase(sibling);
-    if (right.range.begin < left.range.begin) std::swap(left, right);
-    ops_.MergePartials(buffers_[left.buffer].data(), buffers_[right.buffer].data(), lanes, v_dim);
-    free_.push_back(right.buffer);
-    node = {{left.range.begin, right.range.end}, left.buffer};
-  }
-  run->waiting.push_back(node);
-}
-
 void ContextAttention::AppendByToken(const WindowPlan& plan, QueryRun run, std::vector<QueryRun>* out) const {
   // Rows go together while on every member each sees one key more than the one before it, through equal windows.
   const auto uniform = [&](int64_t before, int64_t after) {
@@ -255,10 +171,11 @@ void ContextAttention::AppendRuns(const WindowPlan& plan, int member, std::optio
 }
 
 void ContextAttention::RunNodes(const AttentionArgs& args, std::span<const AttentionNode> nodes, std::span<const int> runs,
-                                std::span<const Node> results) {
+                                std::span<const PartialResults::Node> results) {
   ops_.AttentionNodes(args, nodes);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    Insert(&runs_[runs[i]], results[i], nodes[i].rows.rows * args.heads, args.kv.v_dim);
+    QueryRun& run = runs_[runs[i]];
+    results_.Insert(run.visible, results[i], nodes[i].rows.rows * args.heads, args.kv.v_dim, &run.waiting);
   }
 }
 
@@ -275,15 +192,15 @@ void ContextAttention::AttendBlock(const Call& call, int member, const std::byte
   args.kv.v = args.kv.v_in_k ? base : base + pages * k_bytes;
   std::vector<AttentionNode> nodes;
   std::vector<int> runs;
-  std::vector<Node> results;
+  std::vector<PartialResults::Node> results;
   const auto add = [&](size_t run, const AttentionSequence& rows, ChunkRange range, ChunkRange result) {
-    const int buffer = NewBuffer(rows.rows * args.heads * (args.kv.v_dim + 2));
+    const int buffer = results_.New(PartialLanes(rows.rows, args.heads) * PartialStride(args.kv.v_dim));
     nodes.push_back({.rows = rows, .chunk_begin = range.begin, .chunk_end = range.end, .partials = nullptr});
     runs.push_back(static_cast<int>(run));
     results.push_back({result, buffer});
   };
   const auto flush = [&] {
-    for (size_t i = 0; i < nodes.size(); ++i) nodes[i].partials = buffers_[results[i].buffer].data();
+    for (size_t i = 0; i < nodes.size(); ++i) nodes[i].partials = results_.Data(results[i].buffer);
     if (!nodes.empty()) RunNodes(args, nodes, runs, results);
     nodes.clear();
     runs.clear();
@@ -324,8 +241,8 @@ void ContextAttention::Finish(const Call& call) {
   for (QueryRun& run : runs_) {
     SF_CHECK_EQ(run.waiting.size(), 1u);
     const AttentionSequence rows{.first_row = run.first_row, .rows = run.rows, .first_position = run.position};
-    ops_.FinishPartials(call.args, rows, buffers_[run.waiting[0].buffer].data());
-    free_.push_back(run.waiting[0].buffer);
+    ops_.FinishPartials(call.args, rows, results_.Data(run.waiting[0].buffer));
+    results_.Give(run.waiting[0].buffer);
   }
   runs_.clear();
 }
@@ -418,193 +335,6 @@ Status ContextAttention::Ring(const Call& call, std::vector<std::byte>* block) {
     }
     SF_RETURN_IF_ERROR(status);
     std::swap(*block, next_);
-  }
-  return OkStatus();
-}
-
-ContextAttention::Call ContextAttention::HeadPart(const Call& whole, int part) const {
-  Call call = whole;
-  const int each = whole.args.heads / rule_.ulysses, group = whole.args.kv_group;
-  const int first = part * each + whole.args.group_offset;
-  call.kv_heads = {first / group, (first + each - 1) / group + 1};
-  call.args.heads = each;
-  call.args.kv.kv_heads = static_cast<int>(call.kv_heads.size());
-  call.args.group_offset = first - static_cast<int>(call.kv_heads.begin) * group;
-  if (whole.args.sinks != nullptr) call.args.sinks = whole.args.sinks + part * each;
-  return call;
-}
-
-// Heads are shared out and rows brought together, and back.
-Status ContextAttention::Transpose(const Call& whole) {
-  const int parts = rule_.ulysses, mine = Member() % parts, first = Member() - mine;
-  const WindowPlan& plan = *whole.plan;
-  Call call = HeadPart(whole, mine);
-  const int64_t k_dim = whole.args.kv.k_dim, v_dim = whole.args.kv.v_dim, heads = whole.args.heads, each = call.args.heads;
-  std::vector<int64_t> own_rows;  // numbers of the rows that take part
-  std::vector<int64_t> counts;    // [parts] rows of each
-  for (int p = 0; p < parts; ++p) {
-    int64_t rows = 0;
-    for (const RowRun& run : plan.plan.rows[first + p]) {
-      if (sequences_[run.sequence].rows == 1) continue;
-      rows += run.rows;
-      for (int64_t i = 0; i < run.rows && p == mine; ++i) own_rows.push_back(own_row_[run.row + i * run.stride]);
-    }
-    counts.push_back(rows);
-  }
-  const auto mine_rows = static_cast<int64_t>(own_rows.size());
-  Slices<float> queries_out, queries_in;
-  for (int p = 0; p < parts; ++p) {
-    queries_out.Append(mine_rows * each * k_dim);
-    queries_in.Append(counts[p] * each * k_dim);
-  }
-  arrived_queries_.resize(queries_out.begin.back());
-  queries_.resize(queries_in.begin.back());
-  queries_out.Point(arrived_queries_.data());
-  queries_in.Point(queries_.data());
-  for (int p = 0; p < parts; ++p) {
-    for (int64_t r = 0; r < mine_rows; ++r) {
-      std::copy_n(whole.args.q + (own_rows[r] * heads + p * each) * k_dim, each * k_dim, queries_out.of[p].begin() + r * each * k_dim);
-    }
-  }
-  if (trace_ != nullptr) {
-    trace_->CarryPieces(trace::Phase::kHeadExchange, parts);
-    for (int p = 0; p < parts; ++p) AddPrefillRuns(*trace_, sequences_, plan.plan.rows[Member()], each * k_dim * kFloatBytes, p);
-  }
-  SF_RETURN_IF_ERROR(comm_.ulysses->AllToAll(AsBytes(queries_out.of), AsWritableBytes(queries_in.of)));
-
-  packed_.resize(parts);
-  Slices<std::byte> pages_in;
-  std::vector<std::span<const std::byte>> pages_out;
-  int64_t k_bytes = 0, packed_bytes = 0;
-  for (int p = 0; p < parts; ++p) {
-    const Call part = HeadPart(whole, p);
-    packed_[p].resize(plan.plan.blocks[Member()].pages * PageBytes(part, &k_bytes));
-    if (!packed_[p].empty()) Pack(whole, part.kv_heads, packed_[p].data());
-    pages_out.emplace_back(packed_[p]);
-    packed_bytes += static_cast<int64_t>(packed_[p].size());
-    pages_in.Append(plan.plan.blocks[first + p].pages * PageBytes(call, &k_bytes));
-  }
-  block_.resize(pages_in.begin.back());
-  NoteTransit(packed_bytes + pages_in.begin.back());
-  pages_in.Point(block_.data());
-  if (trace_ != nullptr) {
-    trace_->CarryPieces(trace::Phase::kHeadExchange, parts);
-    for (int p = 0; p < parts; ++p) CarryBlock(Member(), plan.plan.blocks[Member()], PageBytes(HeadPart(whole, p), &k_bytes), p);
-  }
-  SF_RETURN_IF_ERROR(comm_.ulysses->AllToAll(pages_out, pages_in.of));
-
-  const int64_t rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  outputs_.resize(rows * each * v_dim);
-  call.args.q = queries_.data();
-  call.args.out = outputs_.data();
-  for (int p = 0, row = 0; p < parts; row += static_cast<int>(counts[p]), ++p) AppendRuns(plan, first + p, row, &runs_);
-  SF_RETURN_IF_ERROR(Ring(call, &block_));
-  Finish(call);
-
-  Slices<float> back, home;
-  for (int p = 0; p < parts; ++p) {
-    back.Append(counts[p] * each * v_dim);
-    home.Append(mine_rows * each * v_dim);
-  }
-  arrived_partials_.resize(home.begin.back());
-  back.Point(outputs_.data());
-  home.Point(arrived_partials_.data());
-  if (trace_ != nullptr) {
-    trace_->CarryPieces(trace::Phase::kOutputExchange, parts);
-    for (int p = 0; p < parts; ++p) AddPrefillRuns(*trace_, sequences_, plan.plan.rows[first + p], each * v_dim * kFloatBytes, p);
-  }
-  SF_RETURN_IF_ERROR(comm_.ulysses->AllToAll(AsBytes(back.of), AsWritableBytes(home.of)));
-  for (int p = 0; p < parts; ++p) {
-    for (int64_t r = 0; r < mine_rows; ++r) {
-      std::copy_n(home.of[p].begin() + r * each * v_dim, each * v_dim, whole.args.out + (own_rows[r] * heads + p * each) * v_dim);
-    }
-  }
-  return OkStatus();
-}
-
-// --- Queries to keys -------------------------------------------------------------------------------
-
-Status ContextAttention::PassQueries(const AttentionArgs& args, const WindowPlan& plan) {
-  const std::vector<ContextQuery>& queries = plan.plan.queries;
-  const int64_t q_floats = int64_t{args.heads} * args.kv.k_dim, part_floats = int64_t{args.heads} * (args.kv.v_dim + 2);
-  const int me = Member();
-  Slices<float> out, in, back, home;
-  for (int m = 0; m < rule_.size; ++m) {
-    int64_t sent = 0, came = 0, nodes_here = 0, nodes_there = 0;
-    for (const ContextQuery& q : queries) {
-      const auto here = static_cast<int64_t>(q.nodes[me].size()), there = static_cast<int64_t>(q.nodes[m].size());
-      if (q.home == me && there > 0) ++sent;
-      if (q.home == m && here > 0) ++came;
-      if (q.home == m) nodes_here += here;
-      if (q.home == me) nodes_there += there;
-    }
-    out.Append(sent * q_floats);
-    in.Append(came * q_floats);
-    back.Append(nodes_here * part_floats);
-    home.Append(nodes_there * part_floats);
-  }
-  outputs_.resize(out.begin.back());
-  queries_.resize(in.begin.back());
-  partials_.resize(back.begin.back());
-  arrived_partials_.resize(home.begin.back());
-  out.Point(outputs_.data());
-  in.Point(queries_.data());
-  back.Point(partials_.data());
-  home.Point(arrived_partials_.data());
-  for (int m = 0; m < rule_.size; ++m) {
-    auto to = out.of[m].begin();
-    for (const ContextQuery& q : queries) {
-      if (q.home != me || q.nodes[m].empty()) continue;
-      to = std::copy_n(args.q + own_row_[q.row] * q_floats, q_floats, to);
-    }
-  }
-  if (trace_ != nullptr) CarryQueries(*trace_, queries, me, rule_.size, q_floats * kFloatBytes);
-  SF_RETURN_IF_ERROR(comm_.cp->AllToAll(AsBytes(out.of), AsWritableBytes(in.of)));
-
-  AttentionArgs call = args;
-  call.q = queries_.data();
-  std::vector<AttentionNode> nodes;
-  int64_t row = 0;
-  for (int m = 0; m < rule_.size; ++m) {
-    float* to = partials_.data() + back.begin[m];
-    for (const ContextQuery& q : queries) {
-      if (q.home != m || q.nodes[me].empty()) continue;
-      AttentionSequence rows{.first_row = row++, .rows = 1, .first_position = q.position, .pages = tables_[q.sequence].data()};
-      for (ChunkRange node : q.nodes[me]) {
-        if (rule_.by_token) {
-          const LocalKeys keys = KeysSeen(rule_, me, q.position, plan.window);
-          rows.first_position = keys.last - 1;
-          node = VisibleChunks(rule_.chunk, keys.last - 1, keys.last - 1, keys.window());
-          if (call.window != keys.window()) {
-            ops_.AttentionNodes(call, nodes);
-            nodes.clear();
-            call.window = keys.window();
-          }
-        }
-        nodes.push_back({.rows = rows, .chunk_begin = node.begin, .chunk_end = node.end, .partials = to});
-        to += part_floats;
-      }
-    }
-  }
-  ops_.AttentionNodes(call, nodes);
-  if (trace_ != nullptr) CarryPartials(*trace_, queries, me, rule_.size, part_floats * kFloatBytes);
-  SF_RETURN_IF_ERROR(comm_.cp->AllToAll(AsBytes(back.of), AsWritableBytes(home.of)));
-
-  std::vector<const float*> next(rule_.size);
-  for (int m = 0; m < rule_.size; ++m) next[m] = arrived_partials_.data() + home.begin[m];
-  for (const ContextQuery& q : queries) {
-    if (q.home != me) continue;
-    QueryRun run{.sequence = q.sequence, .first_row = own_row_[q.row], .position = q.position, .rows = 1, .stride = 1, .visible = q.visible, .waiting = {}};
-    for (int m = 0; m < rule_.size; ++m) {
-      for (const ChunkRange& node : q.nodes[m]) {
-        const int buffer = NewBuffer(part_floats);
-        std::copy_n(next[m], part_floats, buffers_[buffer].begin());
-        next[m] += part_floats;
-        Insert(&run, {rule_.by_token ? ChunkRange{m, m + 1} : node, buffer}, args.heads, args.kv.v_dim);
-      }
-    }
-    runs_.push_back(std::move(run));
-    Finish({.args = args, .plan = &plan, .kv_heads = {}});
   }
   return OkStatus();
 }

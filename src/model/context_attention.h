@@ -13,6 +13,7 @@
 #include "kernels/ops.h"
 #include "mesh/context.h"
 #include "mesh/layout.h"
+#include "model/partial_results.h"
 #include "model/rank_comm.h"
 #include "trace/recorder.h"
 
@@ -40,17 +41,13 @@ class ContextAttention {
   int64_t transit_bytes_max() const { return transit_bytes_max_; }
 
  private:
-  struct Node {
-    ChunkRange range;
-    int buffer = 0;
-  };
   // Consecutive queries, whose partial results wait for their siblings.
   struct QueryRun {
     int32_t sequence = 0;
     int64_t first_row = 0;  // in the query matrix
     int64_t position = 0, rows = 0, stride = 1;
     ChunkRange visible;
-    std::vector<Node> waiting;
+    std::vector<PartialResults::Node> waiting;
   };
   struct WindowPlan {
     int64_t window = 0;
@@ -63,6 +60,12 @@ class ContextAttention {
     const WindowPlan* plan = nullptr;
     Share kv_heads;  // of the rank's own
   };
+  // Heads against positions, among `parts` members from `first` on.
+  struct Transposition {
+    int parts = 1, mine = 0, first = 0;
+    std::vector<int64_t> own_rows = {};  // numbers of this rank's rows that take part
+    std::vector<int64_t> counts = {};    // [parts] such rows of each
+  };
 
   const WindowPlan& PlanFor(int64_t window);
   int Member() const { return own_.cp; }
@@ -72,9 +75,16 @@ class ContextAttention {
 
   Status Gather(const Call& call);
   Status Ring(const Call& call, std::vector<std::byte>* block);
-  Status Transpose(const Call& whole);
-  Status PassQueries(const AttentionArgs& args, const WindowPlan& plan);
+  // context_exchange.cc
   Call HeadPart(const Call& whole, int part) const;
+  Transposition TranspositionOf(const WindowPlan& plan) const;
+  Status SendQueries(const Call& whole, const Transposition& t);
+  Status SendPages(const Call& whole, const Transposition& t);
+  Status ReturnOutputs(const Call& whole, const Transposition& t);
+  Status Transpose(const Call& whole);
+  void AttendQueries(const AttentionArgs& args, const WindowPlan& plan);
+  void MergeQueries(const AttentionArgs& args, const WindowPlan& plan, std::span<const std::span<float>> arrived);
+  Status PassQueries(const AttentionArgs& args, const WindowPlan& plan);
 
   void Pack(const Call& call, Share kv_heads, std::byte* out) const;
   // For the recorder: the block of `member` goes to `to`; keys of the run rest here.
@@ -84,10 +94,8 @@ class ContextAttention {
   void AttendBlocks(const Call& call, int first_member, int members, const std::byte* data);
   void AttendBlock(const Call& call, int member, const std::byte* data);
   void RunNodes(const AttentionArgs& args, std::span<const AttentionNode> nodes, std::span<const int> runs,
-                std::span<const Node> results);
-  void Insert(QueryRun* run, Node node, int64_t lanes, int v_dim);
+                std::span<const PartialResults::Node> results);
   void Finish(const Call& call);
-  int NewBuffer(int64_t floats);
   void NoteTransit(int64_t bytes);
 
   const RankShard& own_;
@@ -104,13 +112,12 @@ class ContextAttention {
   std::vector<std::unique_ptr<WindowPlan>> plans_;  // one a window
 
   std::vector<QueryRun> runs_;
-  std::vector<std::vector<float>> buffers_;
-  std::vector<int> free_;
+  PartialResults results_;
   std::vector<std::byte> block_, next_;             // of the ring: what is attended to, what comes in
   std::vector<std::vector<std::byte>> packed_;      // [U] pages by heads
   std::vector<std::byte> keys_out_, keys_in_;       // striped: rows whose keys move
-  std::vector<float> queries_, outputs_, partials_, keys_, values_;
-  std::vector<float> arrived_queries_, arrived_partials_;
+  std::vector<float> keys_, values_;                // that came home
+  std::vector<float> queries_, outputs_, outgoing_, arrived_;
   int64_t transit_bytes_max_ = 0;
 };
 
