@@ -222,24 +222,22 @@ class ContextTraffic {
     const ContextPlan plan = PlanContext(rule_, batch_.sequences, window);
     if (plan.prefills) {
       if (rule_.form == CpForm::kStriped && !rule_.by_token) MoveKeys();
-      if (rule_.form == CpForm::kAllGather) {
-        group_.Exchange(CommOp::kAllGather, [&](int from, int) { return PagesOf(plan, from, 1) * PageBytes(shard_.kv_heads); });
-      } else {
-        if (rule_.ulysses > 1) Transpose(plan);
-        Ring(plan);
+      if (rule_.ulysses > 1) TransposeQueries(plan);
+      for (const ContextSegment& segment : plan.segments) {
+        if (rule_.form == CpForm::kAllGather) {
+          group_.Exchange(CommOp::kAllGather, [&](int from, int) { return segment.blocks[from].pages * PageBytes(shard_.kv_heads); });
+          continue;
+        }
+        if (rule_.ulysses > 1) TransposePages(segment);
+        Ring(segment);
       }
+      if (rule_.ulysses > 1) ReturnOutputs(plan);
     }
     if (!plan.queries.empty()) PassQueries(plan);
   }
 
  private:
   int64_t PageBytes(Share kv_heads) const { return layout_.PageBytes(kv_heads.size()); }
-
-  int64_t PagesOf(const ContextPlan& plan, int first, int members) const {
-    int64_t pages = 0;
-    for (int m = first; m < first + members; ++m) pages += plan.blocks[m].pages;
-    return pages;
-  }
 
   int64_t PrefillRows(const ContextPlan& plan, int member) const {
     int64_t rows = 0;
@@ -253,50 +251,59 @@ class ContextTraffic {
     group_.Exchange(CommOp::kAllToAll, [&](int from, int to) { return RowsOf(moves[from][to]) * bytes; });
   }
 
-  // Queries and pages by heads, and outputs back.
-  void Transpose(const ContextPlan& plan) {
-    const ModelShape& m = layout_.shape();
-    const int64_t each = shard_.heads.size() / rule_.ulysses;
-    const int64_t k_dim = m.k_dim > 0 ? m.k_dim : m.head_dim, v_dim = m.v_dim > 0 ? m.v_dim : m.head_dim;
+  // bytes(member, other): of each message among the ranks that transpose heads with each other, by their cp coordinates.
+  template <typename Bytes>
+  void Near(const Bytes& bytes) {
     for (int first = 0; first < rule_.size; first += rule_.ulysses) {
       GroupPlan near(layout_, {members_.begin() + first, members_.begin() + first + rule_.ulysses}, Axis::kCp, out_);
-      near.Exchange(CommOp::kAllToAll, [&](int from, int) { return PrefillRows(plan, first + from) * each * k_dim * kFloat; });
-      near.Exchange(CommOp::kAllToAll, [&](int from, int to) {
-        return plan.blocks[first + from].pages * PageBytes(layout_.UlyssesHeads(shard_, to).kv_heads);
-      });
-      near.Exchange(CommOp::kAllToAll,
-                    [&](int, int to) { return PrefillRows(plan, first + to) * each * v_dim * kFloat; });
+      near.Exchange(CommOp::kAllToAll, [&](int from, int to) { return bytes(first + from, first + to); });
     }
   }
 
-  void Ring(const ContextPlan& plan) {
+  int64_t HeadsOfPart() const { return shard_.heads.size() / rule_.ulysses; }
+  Share KvHeadsOfPart(int member) const { return layout_.UlyssesHeads(shard_, member % rule_.ulysses).kv_heads; }
+
+  void TransposeQueries(const ContextPlan& plan) {
+    Near([&](int from, int) { return PrefillRows(plan, from) * HeadsOfPart() * KeyWidth() * kFloat; });
+  }
+
+  void TransposePages(const ContextSegment& segment) {
+    Near([&](int from, int to) { return segment.blocks[from].pages * PageBytes(KvHeadsOfPart(to)); });
+  }
+
+  void ReturnOutputs(const ContextPlan& plan) {
+    Near([&](int, int to) { return PrefillRows(plan, to) * HeadsOfPart() * ValueWidth() * kFloat; });
+  }
+
+  void Ring(const ContextSegment& segment) {
     for (int round = 0; round + 1 < rule_.ring(); ++round) {
       for (int r = 0; r < rule_.ring(); ++r) {
-        const int block = (r + rule_.ring() - round) % rule_.ring(), next = (r + 1) % rule_.ring();
-        const int64_t pages = PagesOf(plan, block * rule_.ulysses, rule_.ulysses);
+        const int part = (r + rule_.ring() - round) % rule_.ring(), next = (r + 1) % rule_.ring();
+        int64_t pages = 0;
+        for (int u = 0; u < rule_.ulysses; ++u) pages += segment.blocks[part * rule_.ulysses + u].pages;
         for (int u = 0; u < rule_.ulysses && pages > 0; ++u) {
-          group_.SendOne(u + rule_.ulysses * r, u + rule_.ulysses * next,
-                         pages * PageBytes(layout_.UlyssesHeads(shard_, u).kv_heads));
+          group_.SendOne(u + rule_.ulysses * r, u + rule_.ulysses * next, pages * PageBytes(KvHeadsOfPart(u)));
         }
       }
     }
   }
 
+  int64_t KeyWidth() const { return layout_.shape().k_dim > 0 ? layout_.shape().k_dim : layout_.shape().head_dim; }
+  int64_t ValueWidth() const { return layout_.shape().v_dim > 0 ? layout_.shape().v_dim : layout_.shape().head_dim; }
+
   void PassQueries(const ContextPlan& plan) {
-    const ModelShape& m = layout_.shape();
-    const int64_t k_dim = m.k_dim > 0 ? m.k_dim : m.head_dim, v_dim = m.v_dim > 0 ? m.v_dim : m.head_dim;
     const int64_t heads = shard_.heads.size();
     group_.Exchange(CommOp::kAllToAll, [&](int from, int to) {
       int64_t bytes = 0;
       for (const ContextQuery& q : plan.queries) {
-        if (q.home == from && !q.nodes[to].empty()) bytes += heads * k_dim * kFloat;
+        if (q.home == from && !q.nodes[to].empty()) bytes += heads * KeyWidth() * kFloat;
       }
       return bytes;
     });
     group_.Exchange(CommOp::kAllToAll, [&](int from, int to) {
       int64_t nodes = 0;
       for (const ContextQuery& q : plan.queries) nodes += q.home == to ? static_cast<int64_t>(q.nodes[from].size()) : 0;
-      return nodes * heads * (v_dim + 2) * kFloat;
+      return nodes * heads * (ValueWidth() + 2) * kFloat;
     });
   }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <limits>
 
 #include "base/check.h"
 #include "kernels/ops.h"
@@ -164,23 +164,23 @@ void AddPages(ContextBlock* block, int32_t sequence, int64_t first, int64_t page
   block->runs.push_back({sequence, first, pages});
 }
 
-// Pages of the keys that the rows of one sequence see.
-void AddBlocks(const ContextRule& rule, const ContextSequence& s, int32_t number, int64_t window,
-               std::vector<ContextBlock>* blocks) {
+// Pages of the keys of a segment's chunks that the rows of one sequence see.
+void AddBlocks(const ContextRule& rule, const ContextSequence& s, int32_t number, int64_t window, ContextSegment* segment) {
+  std::vector<ContextBlock>& blocks = segment->blocks;
   const int64_t end = s.first_position + s.rows;
-  const ChunkRange visible = VisibleChunks(rule.chunk, s.first_position, end - 1, window);
   if (rule.by_token) {
     const int64_t first_key = window > 0 && s.first_position >= window ? s.first_position - window + 1 : 0;
     for (int m = 0; m < rule.size; ++m) {
       const int64_t first = KeysBelow(rule, m, first_key) / kPageTokens;
       const int64_t last = (KeysBelow(rule, m, end) + kPageTokens - 1) / kPageTokens;
-      AddPages(&(*blocks)[m], number, first, last - first);
+      AddPages(&blocks[m], number, first, last - first);
     }
     return;
   }
-  for (int64_t c = visible.begin; c < visible.end; ++c) {
+  const ChunkRange seen = Clip(VisibleChunks(rule.chunk, s.first_position, end - 1, window), segment->chunks);
+  for (int64_t c = seen.begin; c < seen.end; ++c) {
     const int64_t last = std::min((c + 1) * rule.chunk, end);
-    AddPages(&(*blocks)[s.owners[c]], number, c * rule.chunk / kPageTokens,
+    AddPages(&blocks[s.owners[c]], number, c * rule.chunk / kPageTokens,
              (last + kPageTokens - 1) / kPageTokens - c * rule.chunk / kPageTokens);
   }
 }
@@ -202,7 +202,8 @@ ContextQuery QueryOf(const ContextRule& rule, const ContextSequence& s, int32_t 
 }  // namespace
 
 ContextPlan PlanContext(const ContextRule& rule, std::span<const ContextSequence> sequences, int64_t window) {
-  ContextPlan plan{.rows = DealRows(rule, sequences), .blocks = std::vector<ContextBlock>(rule.size), .queries = {}};
+  ContextPlan plan{.rows = DealRows(rule, sequences), .segments = {}, .queries = {}};
+  int64_t first_chunk = std::numeric_limits<int64_t>::max(), chunks = 0;  // that prefills see
   int64_t row = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const ContextSequence& s = sequences[i];
@@ -210,9 +211,21 @@ ContextPlan PlanContext(const ContextRule& rule, std::span<const ContextSequence
       plan.queries.push_back(QueryOf(rule, s, static_cast<int32_t>(i), row, window));
     } else if (s.rows > 1) {
       plan.prefills = true;
-      AddBlocks(rule, s, static_cast<int32_t>(i), window, &plan.blocks);
+      const ChunkRange seen = VisibleChunks(rule.chunk, s.first_position, s.first_position + s.rows - 1, window);
+      first_chunk = std::min(first_chunk, seen.begin);
+      chunks = std::max(chunks, seen.end);
     }
     row += s.rows;
+  }
+  if (!plan.prefills) return plan;
+  const int64_t each = rule.by_token ? chunks : kSegmentChunks;
+  for (int64_t at = rule.by_token ? 0 : first_chunk / each * each; at < chunks; at += each) {
+    ContextSegment& segment = plan.segments.emplace_back();
+    segment.chunks = {at, at + each};
+    segment.blocks.resize(rule.size);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      if (sequences[i].rows > 1) AddBlocks(rule, sequences[i], static_cast<int32_t>(i), window, &segment);
+    }
   }
   return plan;
 }

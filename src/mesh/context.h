@@ -108,11 +108,19 @@ struct ContextQuery {
   std::vector<std::vector<ChunkRange>> nodes;  // [members]; by_token: at most one a member, {0, 1}
 };
 
+// Keys go to queries segment by segment: so many chunks of each sequence, counted from its first. What is under way and what waits
+// for siblings is bounded so, however long a context.
+inline constexpr int64_t kSegmentChunks = 64;
+struct ContextSegment {
+  ChunkRange chunks;                 // by_token: all
+  std::vector<ContextBlock> blocks;  // [members]
+};
+
 // One layer's attention in one micro-batch.
 struct ContextPlan {
   std::vector<std::vector<RowRun>> rows;  // [members]: DealRows
-  // [members]: K/V at rest of sequences with more than one row that some row of this micro-batch sees.
-  std::vector<ContextBlock> blocks;
+  // K/V at rest of sequences with more than one row that some row of this micro-batch sees. At least one, maybe without pages.
+  std::vector<ContextSegment> segments;
   std::vector<ContextQuery> queries;      // of sequences with one row
   bool prefills = false;                  // there are sequences with more than one row
 };

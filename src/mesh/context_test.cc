@@ -169,8 +169,9 @@ TEST(PlanContext, MovesThePagesThatSomebodySees) {
   const std::vector<ContextSequence> sequences = {SequenceOf(40, 30, {0, 1, 1}), SequenceOf(64, 1, {1, 0, 1})};
   const ContextPlan plan = PlanContext(rule, sequences, 0);
   EXPECT_TRUE(plan.prefills);
-  EXPECT_EQ(plan.blocks[0].runs, (std::vector<PageRun>{{0, 0, 2}}));
-  EXPECT_EQ(plan.blocks[1].runs, (std::vector<PageRun>{{0, 2, 3}}));
+  ASSERT_EQ(plan.segments.size(), 1u);
+  EXPECT_EQ(plan.segments[0].blocks[0].runs, (std::vector<PageRun>{{0, 0, 2}}));
+  EXPECT_EQ(plan.segments[0].blocks[1].runs, (std::vector<PageRun>{{0, 2, 3}}));
   ASSERT_EQ(plan.queries.size(), 1u);
   EXPECT_EQ(plan.queries[0].home, 1);
   EXPECT_EQ(plan.queries[0].row, 30);
@@ -178,9 +179,25 @@ TEST(PlanContext, MovesThePagesThatSomebodySees) {
   EXPECT_EQ(plan.queries[0].nodes[1], (std::vector<ChunkRange>{{0, 1}, {2, 3}}));
   // Through a window of 5 the first row sees positions from 36 on.
   const ContextPlan narrow = PlanContext(rule, sequences, 5);
-  EXPECT_EQ(narrow.blocks[0].pages, 0);
-  EXPECT_EQ(narrow.blocks[1].runs, (std::vector<PageRun>{{0, 2, 3}}));
+  EXPECT_EQ(narrow.segments[0].blocks[0].pages, 0);
+  EXPECT_EQ(narrow.segments[0].blocks[1].runs, (std::vector<PageRun>{{0, 2, 3}}));
   EXPECT_EQ(narrow.queries[0].visible, (ChunkRange{1, 3}));
+}
+
+TEST(PlanContext, TakesLongContextsSegmentBySegment) {
+  const ContextRule rule = RuleOf(2, CpForm::kRing, 16);
+  std::vector<int32_t> owners;
+  for (int c = 0; c < 150; ++c) owners.push_back(c % 2);
+  const std::vector<ContextSequence> sequences = {SequenceOf(2200, 200, owners), SequenceOf(0, 20, {1, 0})};
+  const auto pages = [](const ContextPlan& plan) {
+    std::vector<int64_t> of;
+    for (const ContextSegment& s : plan.segments) of.push_back(s.blocks[0].pages + s.blocks[1].pages);
+    return of;
+  };
+  EXPECT_EQ(pages(PlanContext(rule, sequences, 0)), (std::vector<int64_t>{64 + 2, 64, 22}));
+  // The long one sees nothing of the first segment through a window, the short one does.
+  EXPECT_EQ(pages(PlanContext(rule, sequences, 100)), (std::vector<int64_t>{2, 0, 19}));
+  EXPECT_EQ(pages(PlanContext(rule, {sequences.data(), 1}, 100)), std::vector<int64_t>{19});
 }
 
 TEST(KeysBelow, CountsTheKeysOfEachMember) {

@@ -50,13 +50,16 @@ const ContextAttention::WindowPlan& ContextAttention::PlanFor(int64_t window) {
   auto made = std::make_unique<WindowPlan>();
   made->window = window;
   made->plan = PlanContext(rule_, sequences_, window);
-  for (const ContextBlock& block : made->plan.blocks) {
-    std::vector<std::vector<int32_t>>& tables = made->tables.emplace_back(sequences_.size());
-    int32_t place = 0;
-    for (const PageRun& run : block.runs) {
-      std::vector<int32_t>& table = tables[run.sequence];
-      table.resize(std::max<size_t>(table.size(), run.first + run.pages), -1);
-      for (int64_t i = 0; i < run.pages; ++i) table[run.first + i] = place++;
+  for (const ContextSegment& segment : made->plan.segments) {
+    made->tables.emplace_back();
+    for (const ContextBlock& block : segment.blocks) {
+      std::vector<std::vector<int32_t>>& tables = made->tables.back().emplace_back(sequences_.size());
+      int32_t place = 0;
+      for (const PageRun& run : block.runs) {
+        std::vector<int32_t>& table = tables[run.sequence];
+        table.resize(std::max<size_t>(table.size(), run.first + run.pages), -1);
+        for (int64_t i = 0; i < run.pages; ++i) table[run.first + i] = place++;
+      }
     }
   }
   plans_.push_back(std::move(made));
@@ -181,7 +184,8 @@ void ContextAttention::RunNodes(const AttentionArgs& args, std::span<const Atten
 
 void ContextAttention::AttendBlock(const Call& call, int member, const std::byte* data) {
   const WindowPlan& plan = *call.plan;
-  const int64_t pages = plan.plan.blocks[member].pages;
+  const ContextSegment& segment = SegmentOf(call);
+  const int64_t pages = segment.blocks[member].pages;
   if (pages == 0) return;
   AttentionArgs args = call.args;
   int64_t k_bytes = 0;
@@ -209,7 +213,7 @@ void ContextAttention::AttendBlock(const Call& call, int member, const std::byte
   std::vector<std::vector<bool>> held(sequences_.size());
   for (size_t i = 0; i < runs_.size(); ++i) {
     const QueryRun& run = runs_[i];
-    const std::vector<int32_t>& table = plan.tables[member][run.sequence];
+    const std::vector<int32_t>& table = plan.tables[call.segment][member][run.sequence];
     AttentionSequence rows{.first_row = run.first_row, .rows = run.rows, .first_position = run.position, .pages = table.data()};
     if (rule_.by_token) {
       const LocalKeys keys = KeysSeen(rule_, member, run.position, plan.window);
@@ -222,7 +226,11 @@ void ContextAttention::AttendBlock(const Call& call, int member, const std::byte
     }
     rows.position_step = run.stride;
     std::vector<bool>& has = held[run.sequence];
-    if (has.empty()) has = HeldBy(sequences_[run.sequence], member);
+    if (has.empty()) {
+      has = HeldBy(sequences_[run.sequence], member);
+      std::fill(has.begin(), has.begin() + std::min<int64_t>(segment.chunks.begin, std::ssize(has)), false);
+      if (segment.chunks.end < std::ssize(has)) std::fill(has.begin() + segment.chunks.end, has.end(), false);
+    }
     for (const ChunkRange& node : MaximalNodes(run.visible, has)) add(i, rows, node, node);
   }
   flush();
@@ -233,7 +241,7 @@ void ContextAttention::AttendBlocks(const Call& call, int first_member, int memb
   const int64_t page_bytes = PageBytes(call, &k_bytes);
   for (int m = first_member; m < first_member + members; ++m) {
     AttendBlock(call, m, data);
-    data += call.plan->plan.blocks[m].pages * page_bytes;
+    data += SegmentOf(call).blocks[m].pages * page_bytes;
   }
 }
 
@@ -261,7 +269,7 @@ void ContextAttention::Pack(const Call& call, Share kv_heads, std::byte* out) co
   const KvLayerView& kv = call.args.kv;
   const auto pack = [&](const std::byte* base, int dim) {
     const int64_t head_bytes = int64_t{kPageTokens} * dim * ElementBytes(kv);
-    for (const PageRun& run : call.plan->plan.blocks[Member()].runs) {
+    for (const PageRun& run : SegmentOf(call).blocks[Member()].runs) {
       for (int64_t page = run.first; page < run.first + run.pages; ++page) {
         const int64_t at = (int64_t{tables_[run.sequence][page]} * kv.kv_heads + kv_heads.begin) * head_bytes;
         CopyBytes(base + at, kv_heads.size() * head_bytes, out);
@@ -290,13 +298,13 @@ Status ContextAttention::Gather(const Call& call) {
   int64_t k_bytes = 0;
   const int64_t page_bytes = PageBytes(call, &k_bytes);
   Bounds bounds = {0};
-  for (const ContextBlock& block : call.plan->plan.blocks) bounds.push_back(bounds.back() + block.pages * page_bytes);
+  for (const ContextBlock& block : SegmentOf(call).blocks) bounds.push_back(bounds.back() + block.pages * page_bytes);
   block_.resize(bounds.back());
   NoteTransit(bounds.back());
   Pack(call, call.kv_heads, block_.data() + bounds[Member()]);
   if (trace_ != nullptr) {
     trace_->CarryPieces(trace::Phase::kKvExchange, rule_.size);
-    for (int m = 0; m < rule_.size; ++m) CarryBlock(Member(), call.plan->plan.blocks[Member()], page_bytes, m);
+    for (int m = 0; m < rule_.size; ++m) CarryBlock(Member(), SegmentOf(call).blocks[Member()], page_bytes, m);
   }
   SF_RETURN_IF_ERROR(comm_.cp->AllGather(bounds, block_.data()));
   AttendBlocks(call, 0, rule_.size, block_.data());
@@ -315,7 +323,7 @@ Status ContextAttention::Ring(const Call& call, std::vector<std::byte>* block) {
     if (round + 1 < ring && !block->empty()) {
       if (trace_ != nullptr) {
         trace_->CarryPieces(trace::Phase::kKvExchange, rule_.size);
-        for (int m = part * rule_.ulysses; m < (part + 1) * rule_.ulysses; ++m) CarryBlock(m, call.plan->plan.blocks[m], page_bytes, next);
+        for (int m = part * rule_.ulysses; m < (part + 1) * rule_.ulysses; ++m) CarryBlock(m, SegmentOf(call).blocks[m], page_bytes, next);
       }
       SF_ASSIGN_OR_RETURN(ticket, comm_.cp->StartSend(next, *block));
     }
@@ -324,7 +332,7 @@ Status ContextAttention::Ring(const Call& call, std::vector<std::byte>* block) {
     if (round + 1 < ring) {
       const int incoming = (part + ring - 1) % ring;
       int64_t pages = 0;
-      for (int m = 0; m < rule_.ulysses; ++m) pages += call.plan->plan.blocks[incoming * rule_.ulysses + m].pages;
+      for (int m = 0; m < rule_.ulysses; ++m) pages += SegmentOf(call).blocks[incoming * rule_.ulysses + m].pages;
       next_.resize(pages * page_bytes);
       NoteTransit(static_cast<int64_t>(block->size() + next_.size()));
       if (pages > 0) status = comm_.cp->Recv(previous, next_);
@@ -341,16 +349,18 @@ Status ContextAttention::Ring(const Call& call, std::vector<std::byte>* block) {
 
 Status ContextAttention::Attend(const AttentionArgs& args) {
   const WindowPlan& plan = PlanFor(args.window);
-  const Call call{.args = args, .plan = &plan, .kv_heads = {0, args.kv.kv_heads}};
+  Call call{.args = args, .plan = &plan, .kv_heads = {0, args.kv.kv_heads}};
   if (plan.plan.prefills && rule_.ulysses > 1) {
     SF_RETURN_IF_ERROR(Transpose(call));
   } else if (plan.plan.prefills) {
     AppendRuns(plan, Member(), std::nullopt, &runs_);
-    if (rule_.form == CpForm::kAllGather) {
-      SF_RETURN_IF_ERROR(Gather(call));
-    } else {
+    for (; call.segment < plan.plan.segments.size(); ++call.segment) {
+      if (rule_.form == CpForm::kAllGather) {
+        SF_RETURN_IF_ERROR(Gather(call));
+        continue;
+      }
       int64_t k_bytes = 0;
-      block_.resize(plan.plan.blocks[Member()].pages * PageBytes(call, &k_bytes));
+      block_.resize(SegmentOf(call).blocks[Member()].pages * PageBytes(call, &k_bytes));
       if (!block_.empty()) Pack(call, call.kv_heads, block_.data());
       SF_RETURN_IF_ERROR(Ring(call, &block_));
     }

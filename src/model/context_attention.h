@@ -52,12 +52,13 @@ class ContextAttention {
   struct WindowPlan {
     int64_t window = 0;
     ContextPlan plan;
-    std::vector<std::vector<std::vector<int32_t>>> tables;  // [members][sequences][pages]: place in the member's block
+    std::vector<std::vector<std::vector<std::vector<int32_t>>>> tables;  // [segments][members][sequences][pages]: place in the block
   };
   // One layer's call, for all heads of the rank or for a part of them.
   struct Call {
     AttentionArgs args;
     const WindowPlan* plan = nullptr;
+    size_t segment = 0;
     Share kv_heads;  // of the rank's own
   };
   // Heads against positions, among `parts` members from `first` on.
@@ -73,6 +74,7 @@ class ContextAttention {
   void AppendRuns(const WindowPlan& plan, int member, std::optional<int64_t> first_row, std::vector<QueryRun>* out) const;
   void AppendByToken(const WindowPlan& plan, QueryRun run, std::vector<QueryRun>* out) const;
 
+  const ContextSegment& SegmentOf(const Call& call) const { return call.plan->plan.segments[call.segment]; }
   Status Gather(const Call& call);
   Status Ring(const Call& call, std::vector<std::byte>* block);
   // context_exchange.cc

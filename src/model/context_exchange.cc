@@ -68,10 +68,10 @@ Status ContextAttention::SendQueries(const Call& whole, const Transposition& t) 
   return comm_.ulysses->AllToAll(AsBytes(out.of), AsWritableBytes(in.of));
 }
 
-// block_: the pages of all parts, with the K/V heads of this rank's share.
+// block_: the segment's pages of all parts, with the K/V heads of this rank's share.
 Status ContextAttention::SendPages(const Call& whole, const Transposition& t) {
-  const ContextPlan& plan = whole.plan->plan;
-  const ContextBlock& own = plan.blocks[Member()];
+  const ContextSegment& segment = SegmentOf(whole);
+  const ContextBlock& own = segment.blocks[Member()];
   const Call mine = HeadPart(whole, t.mine);
   packed_.resize(t.parts);
   Slices<std::byte> in;
@@ -83,7 +83,7 @@ Status ContextAttention::SendPages(const Call& whole, const Transposition& t) {
     if (!packed_[p].empty()) Pack(whole, part.kv_heads, packed_[p].data());
     out.emplace_back(packed_[p]);
     packed_bytes += static_cast<int64_t>(packed_[p].size());
-    in.Append(plan.blocks[t.first + p].pages * PageBytes(mine, &k_bytes));
+    in.Append(segment.blocks[t.first + p].pages * PageBytes(mine, &k_bytes));
   }
   block_.resize(in.begin.back());
   NoteTransit(packed_bytes + in.begin.back());
@@ -124,7 +124,6 @@ Status ContextAttention::ReturnOutputs(const Call& whole, const Transposition& t
 Status ContextAttention::Transpose(const Call& whole) {
   const Transposition t = TranspositionOf(*whole.plan);
   SF_RETURN_IF_ERROR(SendQueries(whole, t));
-  SF_RETURN_IF_ERROR(SendPages(whole, t));
   Call call = HeadPart(whole, t.mine);
   outputs_.resize(std::accumulate(t.counts.begin(), t.counts.end(), int64_t{0}) * call.args.heads * call.args.kv.v_dim);
   call.args.q = queries_.data();
@@ -134,7 +133,12 @@ Status ContextAttention::Transpose(const Call& whole) {
     AppendRuns(*whole.plan, t.first + p, row, &runs_);
     row += t.counts[p];
   }
-  SF_RETURN_IF_ERROR(Ring(call, &block_));
+  for (; call.segment < whole.plan->plan.segments.size(); ++call.segment) {
+    Call of_segment = whole;
+    of_segment.segment = call.segment;
+    SF_RETURN_IF_ERROR(SendPages(of_segment, t));
+    SF_RETURN_IF_ERROR(Ring(call, &block_));
+  }
   Finish(call);
   return ReturnOutputs(whole, t);
 }

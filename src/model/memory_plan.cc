@@ -1,6 +1,7 @@
 #include "model/memory_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <array>
 #include <map>
 #include <utility>
@@ -261,15 +262,22 @@ class RankPlan {
            layout_.expert_down_cut().tree.total_nodes() * outputs * c_.hidden * kFloat;  // parts of the others
   }
 
-  // Nodes of the chunk tree of which a query's partial results can wait at once: every other chunk, when owners alternate.
-  int64_t WaitingNodes() const { return CeilDiv(CeilDiv(work_.positions_max, o_.attention_chunk), 2) + 2; }
+  // Nodes of the chunk tree of which a query's partial results can wait at once: every other chunk of a segment, when owners
+  // alternate, and the nodes that the segments before it left.
+  int64_t WaitingNodes() const {
+    const int64_t chunks = CeilDiv(work_.positions_max, o_.attention_chunk);
+    return CeilDiv(std::min(chunks, kSegmentChunks), 2) + std::bit_width(static_cast<uint64_t>(CeilDiv(chunks, kSegmentChunks))) + 1;
+  }
 
   // Under context parallelism (model/context_attention.h): keys and values under way, partial results, queries that travel.
   int64_t ContextBytes() const {
     if (layout_.cp() == 1 || rows_ == 0) return 0;
     const ContextRule& rule = layout_.context();
     const int64_t heads = own_.heads.size(), partial = PartialStride(c_.v_dim());
-    const int64_t block = CeilDiv(Kv(), std::max<int64_t>(1, own_.layers.size()));  // all that rests here, of one layer
+    // Of one layer: a segment of every sequence, but no more than rests here.
+    const int64_t page = layout_.PageBytes(own_.kv_heads.size()), sequences = std::min(work_.sequences_max, rows_);
+    const int64_t rests = CeilDiv(Kv(), std::max<int64_t>(1, own_.layers.size()));
+    const int64_t block = rule.by_token ? rests : std::min(rests, sequences * kSegmentChunks * o_.attention_chunk / kPageTokens * page);
     const int64_t blocks = rule.form == CpForm::kAllGather ? rule.size : rule.ulysses > 1 ? 4 : 2;
     int64_t bytes = blocks * block;
     if (rule.form == CpForm::kStriped) bytes += 4 * CeilDiv(rows_ * layout_.PageBytes(own_.kv_heads.size()), kPageTokens);

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 FLOAT = 4  # bytes: sums, hidden states, queries, attention outputs and logits travel as fp32
 PAGE = 16  # positions of K/V that travel together
+SEGMENT = 64  # chunks of keys that prefill takes at once
 
 
 def deal(units, parts):
@@ -242,36 +243,40 @@ class Layout:
         visible = range(first_key // self.chunk, (end - 1) // self.chunk + 1)
         if end - begin == 1:
             return self._pass_query(group, owners, visible, members[0], heads[1] - heads[0])
-        pages = [sum(-(-min((c + 1) * self.chunk, end) // PAGE) - c * self.chunk // PAGE for c in visible if owners[c] == rank)
-                 for rank in range(cp)]
         if self.form == "striped":  # K/V go from where they are computed to where they rest
             moves = Counter((members[p - begin], owners[p // self.chunk]) for p in range(begin, end))
             self._exchange("all_to_all", group, lambda a, b: moves[a, b] * self._page_bytes(kv_heads) // PAGE)
-        if self.form == "all_gather":
-            return self._exchange("all_gather", group, lambda a, b: pages[a] * self._page_bytes(kv_heads))
         # Heads of each of `ulysses` ranks; their K/V heads.
         each = (heads[1] - heads[0]) // self.ulysses
         of_part = []
         for part in range(self.ulysses):
             read = {head * m.kv_heads // m.heads for head in range(heads[0] + part * each, heads[0] + (part + 1) * each)}
             of_part.append(len(read))
-        if self.ulysses > 1:
-            for first in range(0, cp, self.ulysses):
-                near = group[first:first + self.ulysses]
-                rows = [members.count(first + i) for i in range(self.ulysses)]
-                self._exchange("all_to_all", near, lambda a, b: rows[a] * each * m.k_dim * FLOAT)
-                self._exchange("all_to_all", near, lambda a, b: pages[first + a] * self._page_bytes(of_part[b]))
-                self._exchange("all_to_all", near, lambda a, b: rows[b] * each * m.v_dim * FLOAT)
-        ring = cp // self.ulysses
-        block = [sum(pages[r * self.ulysses:(r + 1) * self.ulysses]) for r in range(ring)]
-        for hop in range(ring - 1):
-            for r in range(ring):
-                for part in range(self.ulysses):
-                    travels = block[(r - hop) % ring] * self._page_bytes(of_part[part])
-                    if travels:
-                        a, b = group[r * self.ulysses + part], group[(r + 1) % ring * self.ulysses + part]
-                        self.counts["cp", "send", self._link(a, b)] += 1
-                        self.bytes["cp", "send", self._link(a, b)] += travels
+        nears = [range(first, first + self.ulysses) for first in range(0, cp, self.ulysses)] if self.ulysses > 1 else []
+        for near in nears:
+            rows = [members.count(rank) for rank in near]
+            self._exchange("all_to_all", [group[i] for i in near], lambda a, b: rows[a] * each * m.k_dim * FLOAT)
+            self._exchange("all_to_all", [group[i] for i in near], lambda a, b: rows[b] * each * m.v_dim * FLOAT)
+        # Keys come in segments of 64 chunks.
+        for segment in range(visible.start // SEGMENT, (visible.stop - 1) // SEGMENT + 1):
+            chunks = [c for c in visible if c // SEGMENT == segment]
+            pages = [sum(-(-min((c + 1) * self.chunk, end) // PAGE) - c * self.chunk // PAGE for c in chunks if owners[c] == rank)
+                     for rank in range(cp)]
+            if self.form == "all_gather":
+                self._exchange("all_gather", group, lambda a, b: pages[a] * self._page_bytes(kv_heads))
+                continue
+            for near in nears:
+                self._exchange("all_to_all", [group[i] for i in near], lambda a, b: pages[near[a]] * self._page_bytes(of_part[b]))
+            ring = cp // self.ulysses
+            block = [sum(pages[r * self.ulysses:(r + 1) * self.ulysses]) for r in range(ring)]
+            for hop in range(ring - 1):
+                for r in range(ring):
+                    for part in range(self.ulysses):
+                        travels = block[(r - hop) % ring] * self._page_bytes(of_part[part])
+                        if travels:
+                            a, b = group[r * self.ulysses + part], group[(r + 1) % ring * self.ulysses + part]
+                            self.counts["cp", "send", self._link(a, b)] += 1
+                            self.bytes["cp", "send", self._link(a, b)] += travels
 
     def _pass_query(self, group, owners, visible, home, heads):
         """A row by itself goes to the keys; one partial result (its sum, and two numbers) comes back for each node of the tree."""
