@@ -12,7 +12,6 @@
 #include "mesh/cluster_file.h"
 
 namespace sixfold::apps {
-namespace {
 
 using nlohmann::ordered_json;
 
@@ -40,6 +39,8 @@ Result<Mesh> MeshFrom(const Options& options) {
   if (!mesh.ok()) return mesh.status().WithContext(options.Get("mesh").origin.name);
   return mesh;
 }
+
+namespace {
 
 // What the layout library refuses by itself is not looked at here.
 Result<ContextOptions> ContextFrom(const Options& options, const Mesh& mesh) {

@@ -11,6 +11,8 @@
 
 namespace sixfold::apps {
 
+// --mesh, or the sizes one by one. Errors as below.
+Result<Mesh> MeshFrom(const Options& options);
 // kInvalidArgument: --mesh beside -tp, -dp or -pp; --cluster beside --nodes; a mesh that is none;
 // ranks that do not come out equal on the nodes. kInvalidFile: the cluster file.
 Result<sixfold::LayoutOptions> LayoutOptionsFrom(const Options& options);

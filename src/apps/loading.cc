@@ -116,6 +116,14 @@ int AttentionChunkOf(const Options& options) {
   return static_cast<int>(options.MaybeInteger("attention-chunk").value_or(otherwise));
 }
 
+int64_t BatchedTokensOf(const Options& options) {
+  constexpr int64_t kRows = 512;
+  if (const auto given = options.MaybeInteger("max-num-batched-tokens")) return *given;
+  const Result<Mesh> mesh = MeshFrom(options);  // a wrong one is refused where the layout is made
+  const int64_t cp = mesh.ok() ? mesh->size(Axis::kCp) : 1;
+  return cp == 1 ? kRows : std::max(kRows, 2 * cp * AttentionChunkOf(options));
+}
+
 Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const ModelConfig& config) {
   sixfold::ModelOptions out;
   out.numerics = options.Text("numerics") == "fast" ? Numerics::kFast : Numerics::kReproducible;

@@ -35,6 +35,8 @@ std::string ModelName(const std::string& path);
 
 // --attention-chunk with auto resolved, for any command that computes.
 int AttentionChunkOf(const Options& options);
+// --max-num-batched-tokens: rows of a step; if nobody says, 512, or as many as give every rank that shares a context two chunks.
+int64_t BatchedTokensOf(const Options& options);
 
 // What --dtype, --isa, --threads, --numerics, --attention-chunk and --reduction-leaves say, with
 // auto resolved. kInvalidArgument for an ISA that this machine lacks.

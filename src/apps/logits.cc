@@ -29,7 +29,7 @@ Status RunLogits(const Options& options, const Launch& launch) {
   SF_RETURN_IF_ERROR(CheckTokens(given, vocab, "--tokens"));
   const std::vector<TokenId> tokens(given.begin(), given.end());
   const auto count = static_cast<int64_t>(tokens.size());
-  const int64_t chunk = std::min(options.Integer("max-num-batched-tokens"), count);
+  const int64_t chunk = std::min(BatchedTokensOf(options), count);
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Prefill> prefill, Prefill::Create(model, count, chunk));
   SF_ASSIGN_OR_RETURN(const auto output, TensorOutput::Create(output_path, "logits",
                                                               std::vector<int64_t>{count, vocab}));

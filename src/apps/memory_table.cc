@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/loading.h"
 #include "apps/output.h"
 #include "apps/sampling.h"
 #include "apps/text_loading.h"
@@ -64,7 +65,7 @@ bool HasEngine(CommandId command) {
 
 Result<Limits> LimitsFrom(const Options& options, const std::string& model_path) {
   Limits out{.command = options.command(),
-             .batched_tokens = options.MaybeInteger("max-num-batched-tokens").value_or(0)};
+             .batched_tokens = BatchedTokensOf(options)};
   if (HasEngine(out.command)) out.engine = EngineOptionsFrom(options);
   if (out.command == CommandId::kTrace) {
     constexpr int64_t kSpecialTokens = 16;

@@ -122,7 +122,7 @@ Status RunPerplexity(const Options& options, const Launch& launch) {
       CheckTokens({tokens.begin(), tokens.end()}, vocab, "the tokenizer does not fit the model"));
   const bool adds_bos = AddsBos(*tokenizer);
   const bool quiet = options.Flag("quiet");
-  const int64_t chunk = std::min(options.Integer("max-num-batched-tokens"), context);
+  const int64_t chunk = std::min(BatchedTokensOf(options), context);
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Prefill> prefill,
                       Prefill::Create(*loaded.model, context, chunk));
   Score score;

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "apps/loading.h"
+
 namespace sixfold::apps {
 namespace {
 
@@ -50,7 +52,7 @@ EngineOptions EngineOptionsFrom(const Options& options) {
   EngineOptions out;
   out.max_model_len = options.MaybeInteger("max-model-len").value_or(0);
   out.max_num_seqs = static_cast<int>(options.Integer("max-num-seqs"));
-  out.max_num_batched_tokens = options.Integer("max-num-batched-tokens");
+  out.max_num_batched_tokens = BatchedTokensOf(options);
   out.kv_cache_memory_bytes = options.MaybeInteger("kv-cache-memory").value_or(0);
   out.max_queued_requests = static_cast<int>(options.Integer("max-queued-requests"));
   return out;

@@ -281,7 +281,9 @@ class RankPlan {
     const int64_t blocks = rule.form == CpForm::kAllGather ? rule.size : rule.ulysses > 1 ? 4 : 2;
     int64_t bytes = blocks * block;
     if (rule.form == CpForm::kStriped) bytes += 4 * CeilDiv(rows_ * layout_.PageBytes(own_.kv_heads.size()), kPageTokens);
-    int64_t floats = (rows_ + 2 * work_.sequences_max) * heads * partial * WaitingNodes();
+    // Rows with much behind them are those of long prompts, which are shared out evenly but for a chunk.
+    const int64_t rows = std::min(rows_, 2 * CeilDiv(rows_, rule.size) + o_.attention_chunk);
+    int64_t floats = (rows + 2 * work_.sequences_max) * heads * partial * WaitingNodes();
     floats += 2 * (rows_ + work_.sequences_max) * heads * (c_.k_dim() + partial);
     return bytes + floats * kFloat;
   }
