@@ -24,7 +24,7 @@ using nlohmann::ordered_json;
 Status CheckForm(const Options& options) {
   if (options.IsGiven("prompt") == options.IsGiven("prompt-tokens"))
     return InvalidArgument("a prompt is needed, in one form: --prompt TEXT or --prompt-tokens 1,2,3");
-  if (options.Flag("last") == options.MaybeInteger("token").has_value())
+  if (!options.Flag("last") && !options.MaybeInteger("token"))
     return InvalidArgument("which token? --token N, its position from 0, or --last");
   int forms = 0;
   for (const char* form : {"json", "perfetto", "svg"}) forms += options.Flag(form) ? 1 : 0;
@@ -60,7 +60,7 @@ Result<TraceWork> WorkOf(const Options& options, const PlannedModel& planned, co
     return InvalidArgument(fmt::format("the prompt has {} tokens{} and the model takes {}: give a shorter one", count,
                                        work.decode_steps > 0 ? " and --decode adds one" : "", planned.config.max_positions));
   }
-  work.position = options.Flag("last") ? count - 1 : options.Integer("token");
+  work.position = options.MaybeInteger("token").value_or(count - 1);
   if (work.position >= count) {
     return InvalidArgument(fmt::format("--token {}: the prompt has {} tokens, positions 0 to {}", work.position, count, count - 1));
   }
@@ -106,6 +106,7 @@ struct Answer {
   const TraceWork& work;
   const TracedRun& traced;
   trace::Journey journey;
+  std::optional<trace::Journey> last;  // of the last position of the prompt, beside another
   std::optional<trace::Journey> next;  // of the first new position
   std::vector<MeshFigures> figures;    // with --compare: of both meshes
 };
@@ -147,6 +148,11 @@ ordered_json JsonOf(const Answer& a) {
   json["experts"] = std::move(experts);
   json.update(trace::JourneyJson(a.journey, a.traced.map));
   json["ledger"] = LedgerJson(a.traced, a.work);
+  if (a.last) {
+    ordered_json last = {{"token", a.work.tokens.size() - 1}, {"token_id", a.work.tokens.back()}};
+    last.update(trace::JourneyJson(*a.last, a.traced.map));
+    json["last"] = std::move(last);
+  }
   if (a.next) {
     ordered_json reads = ordered_json::array();
     for (const Read& read : ReadsOf(a.journey, *a.next))
@@ -189,6 +195,10 @@ std::string TextOf(const Answer& a) {
   std::string text = fmt::format("Token {} of {} on replica {}, {}\n\n", a.work.position, a.work.tokens.size(), a.work.replica,
                                  a.planned.layout.ToString());
   text += trace::JourneyTable(a.journey, a.traced.map);
+  if (a.last) {
+    text += fmt::format("\nThe last token of the prompt, position {}\n\n", a.work.tokens.size() - 1);
+    text += trace::JourneyTable(*a.last, a.traced.map);
+  }
   if (a.next) {
     text += fmt::format("\nThe first new token, position {}\n\n", a.work.tokens.size());
     text += trace::JourneyTable(*a.next, a.traced.map);
@@ -228,8 +238,10 @@ Status RunTrace(const Options& options, const Launch& launch) {
     return InvalidArgument(fmt::format("--compare {} has {} replicas and --replica is {}", options.Text("compare"), other->layout.dp(), work.replica));
   SF_RETURN_IF_ERROR(CheckMemory(options, planned, launch));
   SF_ASSIGN_OR_RETURN(const TracedRun traced, RunTraced(planned, options, launch, work));
-  Answer answer{.planned = planned, .work = work, .traced = traced, .journey = {}, .next = {}, .figures = {}};
+  Answer answer{.planned = planned, .work = work, .traced = traced, .journey = {}, .last = {}, .next = {}, .figures = {}};
   answer.journey = traced.run.Follow(traced.map, {.replica = work.replica, .position = work.position});
+  const auto last = static_cast<int64_t>(work.tokens.size()) - 1;
+  if (options.Flag("last") && work.position != last) answer.last = traced.run.Follow(traced.map, {.replica = work.replica, .position = last});
   if (work.decode_steps > 0)
     answer.next = traced.run.Follow(traced.map, {.replica = work.replica, .position = static_cast<int64_t>(work.tokens.size())});
   if (options.Flag("perfetto")) return Write(options, trace::TimelineJson(traced.run, answer.journey, traced.map));

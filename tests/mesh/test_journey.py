@@ -271,6 +271,14 @@ class TestAfterlife:
         said = sixfold("trace", TOY, "--prompt-tokens", tokens_of(128), "--token", 0, "--mesh", "cp4", "--attention-chunk", CHUNK, "--decode", "--json").json()
         assert len({kv["rank"] for kv in said["decode"]["kv"]}) == 1
 
+    def test_the_last_token_comes_beside_another(self, sixfold):
+        flags = ["--prompt-tokens", tokens_of(9), "--mesh", "tp2,cp2", "--json"]
+        both = sixfold("trace", TOY, "--token", 2, "--last", *flags).json()
+        alone = sixfold("trace", TOY, "--last", *flags).json()
+        assert both["token"] == 2 and both["last"]["token"] == alone["token"] == 8 and "last" not in alone
+        assert both["last"]["operations"] == alone["operations"] and both["last"]["kv"] == alone["kv"]
+        assert both["operations"] == sixfold("trace", TOY, "--token", 2, *flags).json()["operations"]
+
     def test_the_last_token_reaches_rank_0(self, sixfold):
         said = sixfold("trace", TOY, "--prompt-tokens", tokens_of(9), "--last", "--mesh", "tp2,dp2,pp2", "--ep", 4, "--sequence-parallel",
                        "--replica", 1, "--json").json()
@@ -306,7 +314,7 @@ class TestExperts:
 
 
 @pytest.mark.parametrize("flags, reason", [
-    ("--prompt-tokens 1,2,3 --token 3", "positions 0 to 2"), ("--prompt-tokens 1,2,3 --token 1 --last", "--token N"),
+    ("--prompt-tokens 1,2,3 --token 3", "positions 0 to 2"), ("--prompt-tokens 1,2,3", "--token N"),
     ("--prompt-tokens 1,2,3", "--token N"), ("--token 1", "a prompt is needed"), ("--prompt a --prompt-tokens 1 --token 0", "in one form"),
     ("--prompt-tokens 1,2,3 --token 1 --replica 2 --mesh dp2", "2 replicas, from 0 to 1"), ("--prompt-tokens 1,5000 --token 1", "outside the vocabulary"),
     ("--prompt-tokens 1,2 --token 1 --json --svg", "exclude each other"), ("--prompt-tokens 1,2 --token 1 --compare tp2 --svg", "--compare answers"),
