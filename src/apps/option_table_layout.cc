@@ -38,7 +38,7 @@ std::vector<OptionSpec> LayoutOptions() {
   return {
       AxisOption("tensor-parallel-size", {"tp-size", "tp", "-tp"},
                  "ranks that share every layer's weights"),
-      AxisOption("context-parallel-size", {"cp-size", "cp", "-cp"},
+      AxisOption("context-parallel-size", {"cp-size", "cp", "-cp", "prefill-context-parallel-size", "-pcp"},
                  "ranks that share the positions of each request out, and its keys and values"),
       AxisOption("pipeline-parallel-size", {"pp-size", "pp", "-pp"},
                  "stages that share the layers out"),
