@@ -13,9 +13,9 @@
 namespace sixfold::trace {
 namespace {
 
-constexpr uint8_t kTp = 0, kEp = 1, kPp = 2;                // axes
-constexpr uint8_t kGather = 0, kDispatch = 1, kSend = 2;    // operations
-constexpr uint8_t kShm = 0, kEthernet = 1;                  // links
+constexpr uint8_t kTp = 0, kEp = 1;             // axes
+constexpr uint8_t kGather = 0, kDispatch = 1;  // operations
+constexpr uint8_t kShm = 0, kEthernet = 1;      // links
 
 Map TwoNodes(int ranks) {
   Map map{.layout = "a & b", .layers = 2, .names = {{"tp", "ep", "pp"}, {"all_gather", "dispatch", "send"}, {"shm", "ethernet"}}};
