@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <thread>
 
 #include "base/random.h"
@@ -17,6 +18,7 @@
 #include "kv/block_pool.h"
 #include "mesh/cluster.h"
 #include "model/shape.h"
+#include "trace/journey.h"
 #include "weights/safetensors_writer.h"
 #include "weights/weight_store.h"
 
@@ -153,13 +155,36 @@ std::vector<float> OneRank(const Subject& s, int decode_steps) {
   return RunSteps(*model, decode_steps).value();
 }
 
+// Every byte that the ledger counted left in a message of which somebody said whose it is.
+void ExpectAllIsRecorded(RankGroup& group, const Ledger& counted) {
+  const trace::Run run(group.TakeTrace().value());
+  trace::Names names;
+  for (int axis = 0; axis < kAxisCount; ++axis) names.axes.emplace_back(NameOf(static_cast<Axis>(axis)));
+  for (int op = 0; op <= static_cast<int>(CommOp::kBarrier); ++op) names.ops.emplace_back(NameOf(static_cast<CommOp>(op)));
+  EXPECT_EQ(run.FirstUnsaid(names), "");
+  std::map<trace::TotalKey, trace::Total> totals = run.Totals();
+  int64_t metadata = 0;
+  for (const auto& [key, entry] : counted) {
+    if (key.op == CommOp::kRoutes) metadata += entry.bytes;
+    if (key.op == CommOp::kRoutes || entry.bytes == 0) continue;
+    const trace::TotalKey same{static_cast<uint8_t>(key.axis), static_cast<uint8_t>(key.op), static_cast<uint8_t>(key.link)};
+    EXPECT_EQ(totals[same], (trace::Total{.bytes = entry.bytes, .carried = entry.bytes})) << NameOf(key.axis) << " " << NameOf(key.op);
+    totals.erase(same);
+  }
+  EXPECT_TRUE(totals.empty());
+  EXPECT_EQ(run.metadata_bytes(), metadata);
+}
+
+// With tracing on, which changes no bit.
 void ExpectEqualBits(const std::string& name, std::initializer_list<LayoutSpec> layouts, ActDType act = ActDType::kBF16,
                      int attention_chunk = 256) {
   const Subject s = Open(name, Numerics::kReproducible, act, attention_chunk);
   const std::vector<float> expected = OneRank(s, 3);
   for (const LayoutSpec& l : layouts) {
     SCOPED_TRACE(name + " " + l.mesh + (l.sp ? " sp" : ""));
-    const auto group = RankGroup::StartThreads(SpecOf(s, l), {.prediction = RankGroupOptions::Prediction::kOn}).value();
+    InstanceSpec spec = SpecOf(s, l);
+    spec.tracing = InstanceSpec::Tracing::kOn;
+    const auto group = RankGroup::StartThreads(std::move(spec), {.prediction = RankGroupOptions::Prediction::kOn}).value();
     const auto got = RunSteps(*group, 3);
     ASSERT_TRUE(got.ok()) << got.status().message();
     ASSERT_EQ(got->size(), expected.size());
@@ -167,6 +192,7 @@ void ExpectEqualBits(const std::string& name, std::initializer_list<LayoutSpec> 
     const GroupStats stats = group->Stats().value();
     EXPECT_EQ(stats.counted, stats.predicted);
     EXPECT_FALSE(stats.counted.empty());
+    ExpectAllIsRecorded(*group, stats.counted);
     EXPECT_TRUE(group->Stop().ok());
   }
 }
@@ -300,6 +326,37 @@ TEST(RankMessages, CommandsComeThroughAndDamageIsFound) {
   EXPECT_EQ(back.forced.replicas, command.forced.replicas);
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_FALSE(DecodeCommand(std::span(bytes).first(length)).ok()) << length;
+  }
+}
+
+TEST(RankMessages, TracesComeThroughAndDamageIsFound) {
+  trace::Recorder recorder(3);
+  const int members[] = {1, 3};
+  recorder.AddGroup(8, members);
+  recorder.BeginMicroBatch({.step = 2, .micro_batch = 1, .end_layer = 4, .own_end = 2, .rows = {{0, 7}, {0, 8}}});
+  recorder.EnterLayer(2);
+  recorder.CarryRows(trace::Phase::kAttentionSum, 8);
+  recorder.Begin();
+  recorder.Sent({.member = 0, .to = 1, .group = 8, .bytes = 16});
+  recorder.Attend(1, 2, 8, 2, {1});
+  recorder.RestKvOfAll(1, 3, 10);
+  recorder.SentMetadata(5);
+  std::vector<std::byte> bytes;
+  Encode(recorder.Take(), &bytes);
+  const trace::RankTrace back = DecodeTrace(bytes).value();
+  EXPECT_EQ(back.rank, 3);
+  EXPECT_EQ(back.metadata_bytes, 5);
+  ASSERT_EQ(back.messages.size(), 1u);
+  EXPECT_EQ(back.messages[0].at.layer, 2);
+  EXPECT_EQ(back.messages[0].at.phase, trace::Phase::kAttentionSum);
+  ASSERT_EQ(back.loads.size(), 2u);
+  EXPECT_EQ(back.loads[1].row.number, 1);
+  EXPECT_EQ(back.rows.at(0).rows.at(1).position, 8);
+  EXPECT_EQ(back.kv.at(0).head_end, 3);
+  EXPECT_EQ(back.attendance.at(0).stays, (std::vector<int32_t>{1}));
+  EXPECT_EQ(back.groups.at(0).ranks, (std::vector<int32_t>{1, 3}));
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_FALSE(DecodeTrace(std::span(bytes).first(length)).ok()) << length;
   }
 }
 
