@@ -156,10 +156,9 @@ constexpr CommandInfo kCommands[] = {
               "of all tokens add up to.",
      .examples = "  sixfold trace models/toy --prompt 'Where did it go?' --token 3 --mesh tp2,dp2,pp2 "
                  "--ep 4 --nodes 2\n"
-                 "  sixfold trace models/toy --prompt-tokens 1,2,3,4,5,6 --last --mesh tp2,cp2 --sequence-parallel "
+                 "  sixfold trace models/toy --prompt-tokens 1,2,3,4 --last --mesh tp2,cp2 --sequence-parallel "
                  "--json\n"
-                 "  sixfold trace models/toy --prompt 'Where did it go?' --token 3 --mesh tp2,dp4,pp2 --ep 8 "
-                 "--nodes 4 --svg --output journey.svg\n"},
+                 "  sixfold trace models/toy --prompt Hello --token 0 --mesh tp2,pp2 --nodes 2 --svg -o way.svg\n"},
 };
 static_assert(std::size(kCommands) == kCommandCount);
 
