@@ -10,7 +10,7 @@
 #include <deque>
 #include <thread>
 
-#include "base/random.h"
+#include "base/testing/random_numbers.h"
 #include "engine/generate.h"
 #include "engine/sampler.h"
 #include "engine/testing/fake_model.h"
@@ -31,23 +31,11 @@ std::unique_ptr<Engine> StartFake(const FakeModelOptions& model, const EngineOpt
 // K/V memory of so many blocks of the fake model: 16 positions of one fp32 K and V.
 int64_t BytesOfBlocks(int64_t blocks) { return blocks * kPageTokens * 2 * 4; }
 
-class RandomNumbers {
- public:
-  explicit RandomNumbers(uint64_t seed) : seed_(seed) {}
-  int64_t Next(int64_t low, int64_t high) {
-    const double u = RandomUniform({.seed = seed_, .position = next_++, .purpose = RandomPurpose::kTest});
-    return low + static_cast<int64_t>(u * static_cast<double>(high - low + 1));
-  }
-  std::vector<TokenId> Tokens(int64_t count, int64_t vocab) {
-    std::vector<TokenId> out(count);
-    for (TokenId& t : out) t = static_cast<TokenId>(Next(0, vocab - 1));
-    return out;
-  }
-
- private:
-  uint64_t seed_;
-  uint32_t next_ = 0;
-};
+std::vector<TokenId> RandomTokens(RandomNumbers& random, int64_t count, int64_t vocab) {
+  std::vector<TokenId> out(count);
+  for (TokenId& t : out) t = static_cast<TokenId>(random.Next(0, vocab - 1));
+  return out;
+}
 
 struct Expected {
   std::vector<TokenId> tokens;
@@ -90,7 +78,7 @@ std::vector<Request> RandomRequests(int count, uint64_t seed, int64_t vocab) {
   RandomNumbers random(seed);
   std::vector<Request> out;
   for (int i = 0; i < count; ++i) {
-    Request r{.prompt = random.Tokens(random.Next(1, 90), vocab)};
+    Request r{.prompt = RandomTokens(random, random.Next(1, 90), vocab)};
     SamplingParams& p = r.sampling;
     p.temperature = random.Next(0, 3) == 0 ? 0 : static_cast<double>(random.Next(5, 20)) / 10;
     p.top_k = random.Next(0, 1) * random.Next(1, vocab);
@@ -375,7 +363,7 @@ TEST(Engine, TwoHundredClientsThatGoAwayLeaveNoBlocks) {
   std::deque<Recorder> recorders;
   std::vector<std::thread> clients;
   for (int i = 0; i < 200; ++i) {
-    Request r{.prompt = random.Tokens(random.Next(1, 150), model.vocab),
+    Request r{.prompt = RandomTokens(random, random.Next(1, 150), model.vocab),
               .sampling = {.seed = 1, .n = static_cast<int>(random.Next(1, 2)), .max_tokens = 150}};
     Recorder& recorder = recorders.emplace_back(r.sampling.n);
     const auto id = engine->Submit(std::move(r), recorder.Sink());

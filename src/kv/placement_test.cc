@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/random.h"
+#include "base/testing/random_numbers.h"
 #include "kv/block_pool.h"
 
 namespace sixfold {
@@ -56,22 +56,18 @@ TEST(DealUnits, AnOwnerWithoutRoomIsPassedOver) {
 
 // Sequences that come and go: no block is held twice, a chunk has one owner, a long sequence fills all owners alike.
 TEST(BlockPool, DealsRandomSequencesWithoutOverlap) {
-  uint32_t draw = 0;
-  const auto random = [&](int64_t low, int64_t high) {
-    const double u = RandomUniform({.seed = 5, .position = draw++, .purpose = RandomPurpose::kTest});
-    return low + static_cast<int64_t>(u * static_cast<double>(high - low + 1));
-  };
+  RandomNumbers random(5);
   for (int round = 0; round < 100; ++round) {
-    const int owners = static_cast<int>(random(1, 5));
-    const KvPlacement placement = owners == 1 ? KvPlacement{} : Chunks(owners, int64_t{16} << random(0, 2));
+    const int owners = static_cast<int>(random.Next(1, 5));
+    const KvPlacement placement = owners == 1 ? KvPlacement{} : Chunks(owners, int64_t{16} << random.Next(0, 2));
     const int64_t blocks = 64;
     BlockPool pool(static_cast<int32_t>(placement.UnitsOfPool(blocks)), placement.pools());
     EXPECT_EQ(pool.total(), placement.UnitsIn(blocks));
     std::vector<std::vector<int32_t>> units(4);
     std::vector<int64_t> positions(4, 0);
     for (int step = 0; step < 30; ++step) {
-      const auto s = static_cast<size_t>(random(0, 3));
-      const int64_t rows = random(0, 2) == 0 ? random(2, 70) : 1;
+      const auto s = static_cast<size_t>(random.Next(0, 3));
+      const int64_t rows = random.Next(0, 2) == 0 ? random.Next(2, 70) : 1;
       const int64_t lacks = placement.UnitsFor(positions[s] + rows) - static_cast<int64_t>(units[s].size());
       if (lacks > pool.free()) {
         for (const int32_t u : units[s]) pool.Give(BlockId(u));

@@ -6,23 +6,10 @@
 #include <numeric>
 #include <set>
 
-#include "base/random.h"
+#include "base/testing/random_numbers.h"
 
 namespace sixfold {
 namespace {
-
-class RandomNumbers {
- public:
-  explicit RandomNumbers(uint64_t seed) : seed_(seed) {}
-  int64_t Next(int64_t low, int64_t high) {
-    const double u = RandomUniform({.seed = seed_, .position = next_++, .purpose = RandomPurpose::kTest});
-    return low + static_cast<int64_t>(u * static_cast<double>(high - low + 1));
-  }
-
- private:
-  uint64_t seed_;
-  uint32_t next_ = 0;
-};
 
 ContextRule RuleOf(int size, CpForm form, int64_t chunk, int64_t interleave = 0) {
   ContextRule rule{.size = size, .form = form, .chunk = chunk, .interleave = interleave == 0 ? chunk : interleave};

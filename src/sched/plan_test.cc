@@ -9,7 +9,7 @@
 #include <optional>
 #include <sstream>
 
-#include "base/random.h"
+#include "base/testing/random_numbers.h"
 #include "sched/place.h"
 #include "sched/testing/simulation.h"
 
@@ -88,20 +88,6 @@ TEST(PlanStep, ScriptsGiveTheirPlans) {
   }
   EXPECT_GE(scripts, 5);
 }
-
-class RandomNumbers {
- public:
-  explicit RandomNumbers(uint64_t seed) : seed_(seed) {}
-  // In [low, high].
-  int64_t Next(int64_t low, int64_t high) {
-    const double u = RandomUniform({.seed = seed_, .position = next_++, .purpose = RandomPurpose::kTest});
-    return low + static_cast<int64_t>(u * static_cast<double>(high - low + 1));
-  }
-
- private:
-  uint64_t seed_;
-  uint32_t next_ = 0;
-};
 
 struct RandomLoadTotals {
   int64_t preemptions = 0;
