@@ -140,7 +140,7 @@ class Program {
   }
 
   Status Reduce(int members, Communicator* comm, CommOp op) {
-    ReferenceSum sum{.type = kTypes[Draw(6)], .cut = DrawCut(members), .seed = random_()};
+    ReferenceSum sum{.type = kTypes[Draw(static_cast<int>(std::size(kTypes)))], .cut = DrawCut(members), .seed = random_()};
     const bool all = op == CommOp::kAllReduce;
     const Bounds bounds =
         all ? EqualBounds(std::min<int64_t>(DrawSize(), 20000), members) : DrawBounds(members, 700);
