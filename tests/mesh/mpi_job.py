@@ -28,11 +28,16 @@ def _environment_of(pid):
         return []
 
 
+class LauncherStuck(AssertionError):
+    """All ranks have ended, and mpirun has not: OpenMPI 4.1 now and then waits for itself while it closes its PMIx server."""
+
+
 class Job:
     """`command` under mpirun with `ranks` processes, or as it is with launcher=[]. Use as a context: what is left of it then
     is killed. Output goes to files, so that no rank ever waits for a reader."""
 
     def __init__(self, ranks, command, folder, launcher=None, env=None, cwd=None):
+        self.under_mpirun = launcher is None
         if launcher is None:
             launcher = [MPIRUN, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", str(ranks)]
         self.mark = f"{MARK}={uuid.uuid4()}".encode()
@@ -105,12 +110,19 @@ class Job:
 
     def wait(self, timeout):
         """The exit code. All processes that were seen must be gone with the launcher, no zombie among them."""
-        self.alive()
-        try:
-            code = self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            states = {pid: state_of(pid) for pid in self.alive()}
-            raise AssertionError(f"not over after {timeout} s: {states}\n{self.out}\n{self.err}") from None
+        begin = next_look = time.monotonic()
+        alone = 0  # looks in a row at a launcher without ranks
+        while self.process.poll() is None:
+            if self.under_mpirun and time.monotonic() > next_look:
+                next_look = time.monotonic() + 1
+                alone = alone + 1 if self.alive() == [self.process.pid] else 0
+                if alone > 30:
+                    raise LauncherStuck(f"no rank is left and the launcher has not ended\n{self.out}\n{self.err}")
+            if time.monotonic() - begin > timeout:
+                states = {pid: state_of(pid) for pid in self.alive()}
+                raise AssertionError(f"not over after {timeout} s: {states}\n{self.out}\n{self.err}")
+            time.sleep(0.05)
+        code = self.process.returncode
         deadline = time.monotonic() + 5  # the launcher's children may outlive it for a moment
         while True:
             left = {pid: state_of(pid) for pid in self.seen | set(self.alive())}
@@ -122,7 +134,12 @@ class Job:
 
 
 def run(ranks, command, folder, timeout=180, **kwargs):
-    """(exit code, stdout, stderr) of a run that ends by itself."""
-    with Job(ranks, command, folder, **kwargs) as job:
-        code = job.wait(timeout)
-        return code, job.out, job.err
+    """(exit code, stdout, stderr) of a run that ends by itself. A launcher that does not end when its ranks have gets a second try."""
+    for last in (False, True):
+        try:
+            with Job(ranks, command, folder, **kwargs) as job:
+                code = job.wait(timeout)
+                return code, job.out, job.err
+        except LauncherStuck:
+            if last:
+                raise
