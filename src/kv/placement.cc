@@ -8,7 +8,7 @@ namespace sixfold {
 
 namespace {
 
-// The owner with most free units among those that `allowed` admits; the lowest of equals.
+// The owner with most free units; the lowest of equals.
 int Roomiest(std::span<const int64_t> free) {
   return static_cast<int>(std::max_element(free.begin(), free.end()) - free.begin());
 }

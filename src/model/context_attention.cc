@@ -33,6 +33,7 @@ void ContextAttention::Begin(const RankComm& comm, std::vector<ContextSequence> 
   sequences_ = std::move(sequences);
   tables_ = std::move(tables);
   plans_.clear();
+  moves_ = KeysToMove(rule_, sequences_);
   int64_t rows = 0;
   for (const ContextSequence& s : sequences_) rows += s.rows;
   own_row_.assign(rows, -1);
@@ -69,7 +70,6 @@ const ContextAttention::WindowPlan& ContextAttention::PlanFor(int64_t window) {
 // --- Keys to their owners --------------------------------------------------------------------------
 
 Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayerView& kv) {
-  const auto moves = KeysToMove(rule_, sequences_);
   const bool striped = rule_.form == CpForm::kStriped && !rule_.by_token;
   std::vector<AttentionSequence> written;
   int64_t row = 0;
@@ -83,15 +83,19 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
     row += run.rows;
   }
   ops_.WriteKv(k, v, written, kv);
-  if (!striped || !PlanFor(0).plan.prefills) return OkStatus();
+  const bool prefills = std::any_of(sequences_.begin(), sequences_.end(), [](const ContextSequence& s) { return s.rows > 1; });
+  return striped && prefills ? SendKeysHome(k, v, kv) : OkStatus();
+}
 
+// Rows that were dealt one by one: their keys to who keeps the chunk.
+Status ContextAttention::SendKeysHome(const float* k, const float* v, const KvLayerView& kv) {
   const int64_t k_n = int64_t{kv.kv_heads} * kv.k_dim, v_n = kv.v_in_k ? 0 : int64_t{kv.kv_heads} * kv.v_dim;
   const int64_t row_bytes = (k_n + v_n) * ElementBytes(kv);
   Slices<std::byte> out, in;
   std::vector<int32_t> rows;
   for (int m = 0; m < rule_.size; ++m) {
-    out.Append(RowsOf(moves[Member()][m]) * row_bytes);
-    in.Append(RowsOf(moves[m][Member()]) * row_bytes);
+    out.Append(RowsOf(moves_[Member()][m]) * row_bytes);
+    in.Append(RowsOf(moves_[m][Member()]) * row_bytes);
   }
   keys_out_.resize(out.begin.back());
   keys_in_.resize(in.begin.back());
@@ -100,7 +104,7 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
   in.Point(keys_in_.data());
   for (int m = 0; m < rule_.size; ++m) {
     rows.clear();
-    for (const RowRun& run : moves[Member()][m]) {
+    for (const RowRun& run : moves_[Member()][m]) {
       for (int64_t i = 0; i < run.rows; ++i) rows.push_back(own_row_[run.row + i * run.stride]);
     }
     if (rows.empty()) continue;
@@ -109,19 +113,19 @@ Status ContextAttention::WriteKeys(const float* k, const float* v, const KvLayer
   }
   if (trace_ != nullptr) {
     trace_->CarryPieces(trace::Phase::kKvHome, rule_.size);
-    for (int m = 0; m < rule_.size; ++m) AddRuns(*trace_, moves[Member()][m], row_bytes, m);
+    for (int m = 0; m < rule_.size; ++m) AddRuns(*trace_, moves_[Member()][m], row_bytes, m);
   }
   SF_RETURN_IF_ERROR(comm_.cp->AllToAll(std::vector<std::span<const std::byte>>(out.of.begin(), out.of.end()), in.of));
-  written.clear();
+  std::vector<AttentionSequence> written;
   int64_t arrived = 0;
   for (int m = 0; m < rule_.size; ++m) {
-    const int64_t count = RowsOf(moves[m][Member()]);
+    const int64_t count = RowsOf(moves_[m][Member()]);
     keys_.resize((arrived + count) * k_n);
     values_.resize((arrived + count) * v_n);
     if (count == 0) continue;
     ops_.Widen(in.of[m].data(), count * k_n, kv.bf16, keys_.data() + arrived * k_n);
     if (v_n > 0) ops_.Widen(in.of[m].data() + count * k_n * ElementBytes(kv), count * v_n, kv.bf16, values_.data() + arrived * v_n);
-    for (const RowRun& run : moves[m][Member()]) {
+    for (const RowRun& run : moves_[m][Member()]) {
       written.push_back({.first_row = arrived, .rows = run.rows, .first_position = run.position, .pages = tables_[run.sequence].data(), .position_step = run.stride});
       arrived += run.rows;
       RestKeys(run, kv);

@@ -69,6 +69,7 @@ class ContextAttention {
   };
 
   const WindowPlan& PlanFor(int64_t window);
+  Status SendKeysHome(const float* k, const float* v, const KvLayerView& kv);
   int Member() const { return own_.cp; }
   int64_t PageBytes(const Call& call, int64_t* k_bytes) const;
   void AppendRuns(const WindowPlan& plan, int member, std::optional<int64_t> first_row, std::vector<QueryRun>* out) const;
@@ -110,6 +111,7 @@ class ContextAttention {
   std::vector<ContextSequence> sequences_;
   std::vector<std::vector<int32_t>> tables_;
   std::vector<RowRun> own_runs_;
+  std::vector<std::vector<std::vector<RowRun>>> moves_;  // KeysToMove
   std::vector<int32_t> own_row_;                    // [rows of the micro-batch]: number among this rank's rows, or -1
   std::vector<std::unique_ptr<WindowPlan>> plans_;  // one a window
 

@@ -21,10 +21,6 @@ Status FinishAll(std::vector<std::pair<Communicator*, SendTicket>>& sends) {
   return first;
 }
 
-}  // namespace
-
-namespace {
-
 // Where the keys of the micro-batch's sequences lie on this rank.
 void BeginContext(ForwardContext& c, const StepBatch& batch, const MicroBatchShape& shape, int64_t blocks) {
   std::vector<std::vector<int32_t>> tables;
