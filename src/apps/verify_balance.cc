@@ -32,7 +32,7 @@ std::vector<Cut> CutsOf(const Layout& layout, int64_t tokens) {
   rule.form = CpForm::kRing;
   rule.by_token = false;
   KvPlacement placement = PlacementOf(layout);
-  placement.striped = false;
+  placement.by_token = false;
   placement.chunk = rule.chunk;
   placement.stages = 1;
   ContextSequence zigzag{.rows = tokens, .owners = {}}, contiguous = zigzag;

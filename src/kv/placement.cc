@@ -50,7 +50,7 @@ std::vector<int> DealUnits(const KvPlacement& placement, const KvDemand& demand,
                            std::span<int64_t> free) {
   const int64_t end = placement.UnitsFor(demand.first_position + demand.rows);
   std::vector<int> owners;
-  if (placement.owners == 1 || placement.striped) {
+  if (placement.owners == 1 || placement.by_token) {
     for (int64_t unit = demand.units; unit < end; ++unit) owners.push_back(TakeFrom(0, free));
     return owners;
   }
@@ -77,7 +77,7 @@ std::vector<int> DealUnits(const KvPlacement& placement, const KvDemand& demand,
 std::vector<int32_t> BlockTable(const KvPlacement& placement, std::span<const int32_t> units, int64_t tokens, int64_t blocks) {
   std::vector<int32_t> table;
   const int64_t each = placement.unit_blocks();
-  if (placement.owners == 1 || placement.striped) {
+  if (placement.owners == 1 || placement.by_token) {
     const int64_t wanted = placement.UnitsFor(tokens);
     SF_CHECK_LE(wanted, static_cast<int64_t>(units.size()));
     table.assign(units.begin(), units.begin() + wanted);

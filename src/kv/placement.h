@@ -11,21 +11,21 @@
 namespace sixfold {
 
 // A unit is what is allocated at once. With one owner: a block of 16 positions. With several: one attention chunk, all of it on
-// one owner; or, striped, the blocks of equal number on all owners.
+// one owner; or, by_token, the blocks of equal number on all owners.
 struct KvPlacement {
   int owners = 1;
   int64_t chunk = kPageTokens;     // positions that rest together
   int64_t interleave = kPageTokens;  // positions of new tokens after which the next owner takes over
-  bool striped = false;            // position p rests on owner (p / interleave) mod owners, whatever is free
+  bool by_token = false;           // position p rests on owner (p / interleave) mod owners, whatever is free
   int stages = 1;                  // pipeline stages: each micro-batch of a step is dealt by itself
 
-  int64_t unit_tokens() const { return owners == 1 ? kPageTokens : striped ? kPageTokens * owners : chunk; }
+  int64_t unit_tokens() const { return owners == 1 ? kPageTokens : by_token ? kPageTokens * owners : chunk; }
   // Blocks of a unit on each owner that has any.
-  int64_t unit_blocks() const { return owners == 1 || striped ? 1 : chunk / kPageTokens; }
+  int64_t unit_blocks() const { return owners == 1 || by_token ? 1 : chunk / kPageTokens; }
   int64_t UnitsFor(int64_t tokens) const { return (tokens + unit_tokens() - 1) / unit_tokens(); }
   // Units that fit into `blocks` blocks of each owner: of a pool, and of all.
-  // Pools are numbered by owner; striped units have parts on all owners and one pool.
-  int pools() const { return striped ? 1 : owners; }
+  // Pools are numbered by owner; units by token have parts on all owners and one pool.
+  int pools() const { return by_token ? 1 : owners; }
   int64_t UnitsOfPool(int64_t blocks) const { return blocks / unit_blocks(); }
   int64_t UnitsIn(int64_t blocks) const { return UnitsOfPool(blocks) * pools(); }
   int64_t TokensIn(int64_t blocks) const { return UnitsIn(blocks) * unit_tokens(); }

@@ -110,7 +110,7 @@ TEST(KvPlacement, ALongSequenceRestsOnAllOwnersAlike) {
 }
 
 TEST(KvPlacement, StripesHaveTheirBlocksEverywhere) {
-  const KvPlacement placement{.owners = 4, .chunk = 256, .interleave = 1, .striped = true};
+  const KvPlacement placement{.owners = 4, .chunk = 256, .interleave = 1, .by_token = true};
   EXPECT_EQ(placement.unit_tokens(), 64);
   EXPECT_EQ(placement.TokensIn(3), 192);
   EXPECT_EQ(BlockTable(placement, std::vector<int32_t>{7, 2, 5}, 100, 8), (std::vector<int32_t>{7, 2}));

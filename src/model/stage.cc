@@ -103,7 +103,7 @@ KvGeometry KvGeometryOf(const Layout& layout, const RankShard& shard) {
 KvPlacement PlacementOf(const Layout& layout) {
   if (layout.cp() == 1) return {.stages = layout.pp()};
   const ContextRule& rule = layout.context();
-  return {.owners = rule.size, .chunk = rule.chunk, .interleave = rule.interleave, .striped = rule.by_token, .stages = layout.pp()};
+  return {.owners = rule.size, .chunk = rule.chunk, .interleave = rule.interleave, .by_token = rule.by_token, .stages = layout.pp()};
 }
 
 KvGeometry LargestKvGeometry(const Layout& layout) {
