@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Runs a command under mpirun on several nodes that are network namespaces of this machine: each has its own address on a
-# common bridge, its own host name and its own /dev/shm, so that ranks of one node talk through shared memory and ranks of
-# different nodes through TCP, as on a real cluster. Nothing of the machine's own network is touched, runs may go side by
-# side, and all is taken down at the end, whatever the end.
+# Runs a command under mpirun on several nodes that are network namespaces of this machine (netns_nodes.sh): ranks of one
+# node talk through shared memory and ranks of different nodes through TCP, as on a real cluster. All is taken down at the
+# end, whatever the end.
 set -uo pipefail
 
 usage() {
@@ -18,33 +17,21 @@ Example, 8 ranks on 4 nodes:
 TEXT
 }
 
-cannot() { echo "netns_mpirun.sh: $1" >&2; exit 77; }
-
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then usage; exit 0; fi
 if [ $# -lt 3 ] || ! [[ $1 =~ ^[1-9][0-9]?$ && $2 =~ ^[1-9][0-9]{0,2}$ ]]; then usage >&2; exit 2; fi
 nodes=$1 ranks_per_node=$2
 shift 2
 
-PATH=$PATH:/usr/sbin:/sbin
+. "$(dirname "$0")/netns_nodes.sh"
 mpirun=$(command -v mpirun.openmpi || command -v mpirun) || cannot "no mpirun here: install openmpi-bin"
-for program in ip unshare mount hostname; do command -v "$program" >/dev/null || cannot "no $program here"; done
-[ "$(id -u)" -eq 0 ] || cannot "network namespaces need root"
 
-tag=sixfold-$$
 folder=$(mktemp -d) || exit 1
 launcher= watchdog=
 
 clean_up() {
   trap '' INT TERM HUP
-  local n pid
   [ -n "$watchdog" ] && kill "$watchdog" 2>/dev/null
-  for n in $(seq 0 $((nodes - 1))); do
-    for pid in $(ip netns pids "$tag-n$n" 2>/dev/null); do kill -KILL "$pid" 2>/dev/null; done
-  done
-  for n in $(seq 0 $((nodes - 1))) switch; do
-    [ "$n" = switch ] || n=n$n
-    ip netns del "$tag-$n" 2>/dev/null
-  done
+  remove_nodes
   rm -rf "$folder"
 }
 trap clean_up EXIT
@@ -58,28 +45,7 @@ pass_on() {
 trap 'pass_on INT' INT
 trap 'pass_on TERM' TERM HUP
 
-make_network() {
-  local n
-  ip netns add "$tag-switch" && ip -n "$tag-switch" link add name switch type bridge &&
-    ip -n "$tag-switch" link set switch up || return
-  for n in $(seq 0 $((nodes - 1))); do
-    ip netns add "$tag-n$n" &&
-      ip -n "$tag-n$n" link add name eth0 type veth peer name "port$n" netns "$tag-switch" &&
-      ip -n "$tag-switch" link set "port$n" master switch up &&
-      ip -n "$tag-n$n" address add "10.77.0.$((n + 1))/24" dev eth0 &&
-      ip -n "$tag-n$n" link set lo up && ip -n "$tag-n$n" link set eth0 up || return
-  done
-}
-make_network 2>"$folder/errors" || cannot "no network of namespaces: $(tail -n 1 "$folder/errors")"
-
-# Enters a node: enter NODE COMMAND…
-cat >"$folder/enter" <<TEXT
-#!/bin/sh
-node=\$1
-shift
-exec ip netns exec "$tag-n\$node" unshare --uts --mount sh -c '
-  hostname "\$0" && mount -t tmpfs -o size=1g tmpfs /dev/shm && exec "\$@"' "node\$node" "\$@"
-TEXT
+make_nodes
 # What mpirun calls in the place of ssh: options, an address, and a line for a shell.
 cat >"$folder/agent" <<TEXT
 #!/bin/sh
@@ -88,7 +54,7 @@ node=\$((\${1##*.} - 1))
 shift
 exec "$folder/enter" "\$node" sh -c "\$*"
 TEXT
-chmod +x "$folder/enter" "$folder/agent"
+chmod +x "$folder/agent"
 
 hosts=
 for n in $(seq 1 "$nodes"); do hosts+=${hosts:+,}10.77.0.$n:$ranks_per_node; done
