@@ -1,4 +1,4 @@
-"""One run of a program under mpirun: its ranks as processes of this machine, how it ends, and whether anything is left."""
+"""One run of a program under mpirun or srun: its ranks as processes of this machine, how it ends, and whether anything is left."""
 import os
 import pathlib
 import re
@@ -9,7 +9,6 @@ import time
 import uuid
 
 MPIRUN = shutil.which("mpirun.openmpi")
-SRUN = shutil.which("srun")
 MARK = "SIXFOLD_TEST_JOB"
 
 
@@ -90,7 +89,7 @@ class Job:
             pids = {}
             for pid in self.alive():
                 for entry in _environment_of(pid):
-                    if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
+                    if entry.startswith((b"OMPI_COMM_WORLD_RANK=", b"SLURM_PROCID=")):
                         pids[int(entry.split(b"=")[1])] = pid
             if len(pids) == count:
                 return [pids[rank] for rank in range(count)]

@@ -158,9 +158,3 @@ class TestExitCodes:
         code, _, err = mpi_job.run(1, command, tmp_path, timeout=60)
         assert code == 2 and "rank 1" in err and "another model or other options" in err
         assert not (tmp_path / "logits").exists()
-
-
-@pytest.mark.skipif(mpi_job.SRUN is None, reason="no srun here")
-def test_the_same_under_srun(sixfold, tiny, tmp_path):
-    verify(2, sixfold, tiny, tmp_path, LAYOUTS[2], launcher=[mpi_job.SRUN, "--mpi=pmix", "-n", "2"],
-           env={"OMPI_MCA_mpi_yield_when_idle": "1"})
