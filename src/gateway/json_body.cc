@@ -71,6 +71,8 @@ std::optional<int64_t> AsInt(const Json& value) {
 
 std::string ShowNumber(double value) { return Dump(Json(value)); }
 
+}  // namespace
+
 std::string RangeText(const IntRange& range) {
   if (range.high == std::numeric_limits<int64_t>::max())
     return "an integer of at least " + std::to_string(range.low);
@@ -89,14 +91,24 @@ bool InRange(double value, const NumberRange& range) {
   return above && value <= range.high;
 }
 
-}  // namespace
+std::string StringListText(size_t count_max, size_t bytes_max) {
+  return "a string or an array of at most " + std::to_string(count_max) +
+         " strings, each of 1 to " + std::to_string(bytes_max) + " bytes";
+}
 
 struct JsonBody::Impl {
   Json object = Json::object();
 
-  // nullptr: absent or null.
-  const Json* Find(const char* field) const {
-    const auto it = object.find(field);
+  // nullptr: absent or null. A member's object may be of another type; it has no members then.
+  const Json* Find(std::string_view field) const {
+    const size_t dot = field.find('.');
+    const Json* value = FindIn(object, field.substr(0, dot));
+    if (dot == std::string_view::npos || !value) return value;
+    return value->is_object() ? FindIn(*value, field.substr(dot + 1)) : nullptr;
+  }
+
+  static const Json* FindIn(const Json& object, std::string_view name) {
+    const auto it = object.find(std::string(name));
     return it == object.end() || it->is_null() ? nullptr : &*it;
   }
 };
@@ -227,8 +239,7 @@ std::vector<std::string> JsonBody::StringOrList(const char* field, size_t count_
                                                 size_t bytes_max) {
   const Json* value = impl_->Find(field);
   if (!value) return {};
-  const std::string expected = "a string or an array of at most " + std::to_string(count_max) +
-                               " strings, each of 1 to " + std::to_string(bytes_max) + " bytes";
+  const std::string expected = StringListText(count_max, bytes_max);
   std::vector<std::string> texts;
   if (value->is_string()) {
     texts.push_back(value->get<std::string>());
@@ -500,6 +511,47 @@ bool JsonBody::IsOneOf(const char* field, const char* json_text, const char* oth
   if (!value) return true;
   return (json_text && *value == Json::parse(json_text)) ||
          (other_text && *value == Json::parse(other_text));
+}
+
+bool JsonBody::IsObject(const char* field) {
+  const Json* value = impl_->Find(field);
+  if (!value || value->is_object()) return true;
+  WrongType(*this, field, "an object", *value);
+  return false;
+}
+
+std::vector<std::string> JsonBody::Names(const char* object) const {
+  std::vector<std::string> names;
+  const Json* value = object ? impl_->Find(object) : &impl_->object;
+  if (!value || !value->is_object()) return names;
+  for (const auto& [name, member] : value->items()) {
+    if (!member.is_null()) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool JsonBody::HasOneOf(const char* field, const char* values,
+                        std::vector<std::string>* beyond) const {
+  const Json* value = impl_->Find(field);
+  if (!value) return false;
+  const Json options = Json::parse(values);
+  if (!value->is_object())
+    return std::find(options.begin(), options.end(), *value) != options.end();
+  const std::vector<std::string> names = Names(field);
+  for (const Json& option : options) {
+    if (!option.is_object() || (option.empty() && !names.empty())) continue;
+    const bool has_all = std::all_of(option.items().begin(), option.items().end(), [&](auto& item) {
+      const Json* member = Impl::FindIn(*value, item.key());
+      return member && *member == item.value();
+    });
+    if (!has_all) continue;
+    for (const std::string& name : names) {
+      if (beyond && !option.contains(name)) beyond->push_back(name);
+    }
+    return true;
+  }
+  return false;
 }
 
 }  // namespace sixfold::gateway

@@ -29,6 +29,12 @@ struct NumberRange {
   enum class Low : uint8_t { kIncluded, kExcluded } low_end = Low::kIncluded;
 };
 
+// The ranges in words, as refusals and docs/api.md have them.
+std::string RangeText(const IntRange& range);
+std::string RangeText(const NumberRange& range);
+bool InRange(double value, const NumberRange& range);
+std::string StringListText(size_t count_max, size_t bytes_max);
+
 // A prompt as text or as token ids.
 using PromptInput = std::variant<std::string, std::vector<TokenId>>;
 
@@ -45,7 +51,15 @@ class JsonBody {
   const std::optional<ApiError>& error() const { return error_; }
   void Fail(const std::string& field, const std::string& code, const std::string& message);
 
+  // Fields are named as in the table of fields: "name", or "object.member".
   bool Given(const char* field) const;  // present and not null
+  // Names of all that is given, of the body or of the object in one of its fields; sorted.
+  std::vector<std::string> Names(const char* object = nullptr) const;
+  // Whether a field that is given has one of the values of a JSON array. An object is equal to one
+  // of them when it has all its members; those that it has beyond them are added to `beyond`. The
+  // empty object is equal to itself only. Members that are null count as absent.
+  bool HasOneOf(const char* field, const char* values,
+                std::vector<std::string>* beyond = nullptr) const;
   bool Bool(const char* field, bool otherwise);
   std::optional<int64_t> Int(const char* field, IntRange range);
   std::optional<uint64_t> Seed(const char* field);  // any 64-bit integer; negative ones wrap
@@ -66,6 +80,8 @@ class JsonBody {
   bool MemberBool(const char* field, const char* member);
   // Whether the field is absent, null, or equal to one of the JSON texts (nullptr: no text).
   bool IsOneOf(const char* field, const char* json_text, const char* other_text = nullptr) const;
+  // Whether the field is absent, null, or an object; else it fails.
+  bool IsObject(const char* field);
 
  private:
   struct Impl;
