@@ -1,6 +1,6 @@
 // Bodies of POST /v1/chat/completions and /v1/completions: what may be asked, and the refusals.
 // A pure function of the text, so that it is fuzzed and tested without a server.
-// Source: OpenAI API reference (chat, completions) and vLLM's additional sampling fields.
+// The fields themselves, with types and ranges, are the table in request_fields.h.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@ struct SchemaOptions {
 };
 
 constexpr int kChoicesMax = 1024;  // prompts of a request times n
+constexpr int64_t kTopLogprobsMax = 20;
 constexpr size_t kStopStringsMax = 16;
 constexpr size_t kStopStringBytesMax = 1024;
 
@@ -33,16 +34,23 @@ struct ApiRequest {
   std::string messages_json;          // chat
   std::string template_kwargs_json;   // chat; an object
   bool add_generation_prompt = true;  // chat
+  std::string reasoning_effort;       // chat; part of template_kwargs_json too
   std::vector<PromptInput> prompts;   // completions; at least one
   bool add_special_tokens = true;     // completions, text prompts
   SamplingParams sampling;
   bool max_tokens_given = false;  // else sampling.max_tokens is what the context leaves (chat)
+  int64_t best_of = 0;            // 0: n
+  bool chat_logprobs = false;     // chat; with top_logprobs what sampling.logprobs is made of
+  int64_t top_logprobs = 0;
   std::vector<std::string> stop;
   bool include_stop = false;  // the stop string that was found stays in the text
   bool skip_special_tokens = true;
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
+  // Names of fields that the table of fields does not have, as the header x-sixfold-ignored and the
+  // log show them: "a, stream_options.b", bounded, without any byte that means something there.
+  std::string ignored;
 };
 
 std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
