@@ -42,6 +42,8 @@ void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> pr
   request_.continuous_usage = request.continuous_usage;
   request_.sampling = request.sampling;
   request_.skip_special_tokens = request.skip_special_tokens;
+  request_.ignored = request.ignored;
+  if (!request_.ignored.empty()) headers_.emplace_back("x-sixfold-ignored", request_.ignored);
   exchange_->ReleaseBody();
   const int n = request.sampling.n;
   const DecoderOptions decoding{

@@ -93,7 +93,7 @@ class Generation {
   const GenerationServices& services_;
   const AnswerHead head_;
   const std::shared_ptr<Exchange> exchange_;
-  const Headers headers_;
+  Headers headers_;  // of the answer
   const Time received_;
 
   ApiRequest request_;  // without prompts and messages, which are large

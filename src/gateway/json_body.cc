@@ -492,27 +492,6 @@ std::string JsonBody::ObjectWith(const char* field, const std::string& extra) {
   return text + extra + "}";
 }
 
-bool JsonBody::MemberBool(const char* field, const char* member) {
-  const Json* value = impl_->Find(field);
-  if (!value) return false;
-  if (!value->is_object()) {
-    WrongType(*this, field, "an object", *value);
-    return false;
-  }
-  const auto it = value->find(member);
-  if (it == value->end() || it->is_null()) return false;
-  if (it->is_boolean()) return it->get<bool>();
-  WrongType(*this, std::string(field) + "." + member, "true or false", *it);
-  return false;
-}
-
-bool JsonBody::IsOneOf(const char* field, const char* json_text, const char* other_text) const {
-  const Json* value = impl_->Find(field);
-  if (!value) return true;
-  return (json_text && *value == Json::parse(json_text)) ||
-         (other_text && *value == Json::parse(other_text));
-}
-
 bool JsonBody::IsObject(const char* field) {
   const Json* value = impl_->Find(field);
   if (!value || value->is_object()) return true;

@@ -76,10 +76,6 @@ class JsonBody {
   // The object under `field` as JSON with `extra` (members without braces) put last; "{…}" in any
   // case.
   std::string ObjectWith(const char* field, const std::string& extra);
-  // Bool of a member of an object field; false when the object is absent.
-  bool MemberBool(const char* field, const char* member);
-  // Whether the field is absent, null, or equal to one of the JSON texts (nullptr: no text).
-  bool IsOneOf(const char* field, const char* json_text, const char* other_text = nullptr) const;
   // Whether the field is absent, null, or an object; else it fails.
   bool IsObject(const char* field);
 

@@ -2,186 +2,259 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "gateway/json_writer.h"
+#include "gateway/request_fields.h"
 
 namespace sixfold::gateway {
 namespace {
 
-constexpr unsigned kOnChat = 1, kOnCompletions = 2, kOnBoth = 3;
+// Reads the values of served fields, each under the name it was given by, into a request.
+class FieldReader {
+ public:
+  FieldReader(JsonBody& body, const SchemaOptions& options) : body_(body), options_(options) {}
 
-// Fields that this server does not do and that would change the answer. `neutral`: JSON texts that
-// ask for nothing.
-struct Unsupported {
-  const char* field;
-  unsigned endpoints;
-  const char* neutral[2];  // nullptr: none
-  const char* hint;
-};
-
-constexpr Unsupported kUnsupported[] = {
-    {"function_call", kOnChat, {"\"none\"", "\"auto\""}, "function calling is not served yet"},
-    {"response_format", kOnBoth, {"{\"type\":\"text\"}"}, "only {\"type\": \"text\"} is served"},
-    {"audio", kOnChat, {}, "text only"},
-    {"modalities", kOnChat, {"[]", "[\"text\"]"}, "text only"},
-    {"web_search_options", kOnChat, {}, "there is no web search"},
-    {"verbosity", kOnChat, {"\"medium\""}, ""},
-    {"documents", kOnChat, {"[]"}, ""},
-    {"chat_template",
-     kOnChat,
-     {},
-     "the template is chosen when the server starts (--chat-template)"},
-    {"continue_final_message", kOnChat, {"false"}, ""},
-    {"suffix", kOnCompletions, {"\"\""}, ""},
-    {"echo", kOnCompletions, {"false"}, ""},
-    {"prompt_embeds", kOnCompletions, {}, ""},
-    {"guided_json", kOnBoth, {}, "constrained output is not served yet"},
-    {"guided_regex", kOnBoth, {}, "constrained output is not served yet"},
-    {"guided_choice", kOnBoth, {}, "constrained output is not served yet"},
-    {"guided_grammar", kOnBoth, {}, "constrained output is not served yet"},
-    {"structured_outputs", kOnBoth, {}, "constrained output is not served yet"},
-    {"grammar", kOnBoth, {"\"\""}, "constrained output is not served yet"},
-    {"json_schema", kOnBoth, {}, "constrained output is not served yet"},
-    {"regex", kOnBoth, {"\"\""}, "constrained output is not served yet"},
-    {"ebnf", kOnBoth, {"\"\""}, "constrained output is not served yet"},
-    {"prompt_logprobs", kOnBoth, {}, ""},
-    {"use_beam_search", kOnBoth, {"false"}, ""},
-    {"length_penalty", kOnBoth, {"1"}, "it belongs to beam search"},
-    {"logits_processors", kOnBoth, {"[]"}, ""},
-    {"bad_words", kOnBoth, {"[]"}, ""},
-    {"allowed_token_ids", kOnBoth, {}, ""},
-    {"truncate_prompt_tokens", kOnBoth, {}, ""},
-    {"return_tokens_as_token_ids", kOnBoth, {"false"}, ""},
-    {"return_token_ids", kOnBoth, {"false"}, ""},
-    {"detokenize", kOnBoth, {"true"}, ""},
-};
-
-void RefuseUnsupported(JsonBody& body, Endpoint endpoint) {
-  const unsigned here = endpoint == Endpoint::kChat ? kOnChat : kOnCompletions;
-  for (const Unsupported& item : kUnsupported) {
-    if ((item.endpoints & here) == 0 || body.IsOneOf(item.field, item.neutral[0], item.neutral[1]))
-      continue;
-    std::string message = std::string("'") + item.field + "' is not supported";
-    if (item.neutral[0]) message += std::string(" other than ") + item.neutral[0];
-    if (item.neutral[1]) message += std::string(" or ") + item.neutral[1];
-    if (*item.hint) message += std::string(": ") + item.hint;
-    return body.Fail(item.field, "unsupported_parameter", message);
+  // Reads the field or one of its aliases; all that are given must agree.
+  void Read(const Field& field, ApiRequest& request) {
+    const Alias* alias = nullptr;
+    const char* written = body_.Given(field.name) ? field.name : nullptr;
+    ReadAs(field, field.name, nullptr, request);
+    const bool field_given = written != nullptr;
+    for (const Field* other : AliasesOf(request.endpoint, field.name)) {
+      if (!body_.Given(other->name)) continue;
+      alias = &std::get<Alias>(other->rule);
+      if (!written) {
+        written = other->name;
+        ReadAs(field, written, alias, request);
+        continue;
+      }
+      ApiRequest as_other;
+      ReadAs(field, other->name, alias, as_other);
+      if ((field_given && alias->yields) || body_.error() || Equal(field, request, as_other))
+        continue;
+      body_.Fail(other->name, "invalid_value",
+                 std::string("'") + written + "' and '" + other->name +
+                     "' are names of one field, and their values differ; send one of them");
+    }
+    if (written) written_[field.name] = written;
   }
-  if (endpoint != Endpoint::kChat) return;
-  // Tools that may not be called change nothing here; a call that is demanded cannot be had.
-  if (!body.IsOneOf("tool_choice", "\"none\"", "\"auto\"")) {
-    body.Fail("tool_choice", "unsupported_parameter",
-              "'tool_choice' is not supported other than \"none\" or \"auto\": tool calling is not "
-              "served yet");
+
+  // The name a field was given by, or nullptr.
+  const char* Written(std::string_view field) const {
+    const auto it = written_.find(field);
+    return it == written_.end() ? nullptr : it->second;
   }
-  const auto refuse_tools = [&body](const char* tools, const char* choice) {
-    if (body.IsOneOf(tools, "[]") || (body.Given(choice) && body.IsOneOf(choice, "\"none\"")))
+
+  // Whether a value asked for all that the context leaves.
+  bool NoLimit() const { return no_limit_; }
+
+ private:
+  // A default of the model's files, or ours where it gives none (or one that no request could ask
+  // for).
+  double ModelDefault(const NumberField& f, double otherwise) const {
+    const double value = f.model ? options_.defaults.*f.model : -1;
+    return value >= 0 && InRange(value, f.range) ? value : otherwise;
+  }
+  template <typename T>
+  T ModelDefault(const IntField<T>& f, T otherwise) const {
+    const int64_t value = f.model ? options_.defaults.*f.model : -1;
+    return value > 0 && value >= f.range.low && value <= f.range.high
+               ? static_cast<T>(value)
+               : f.otherwise.value_or(otherwise);
+  }
+
+  void ReadAs(const Field& field, const char* name, const Alias* alias, ApiRequest& request) {
+    if (alias && alias->no_limit && body_.HasOneOf(name, alias->no_limit)) {
+      if (const auto* f = std::get_if<IntField<int64_t>>(&field.rule))
+        f->to(request) = std::numeric_limits<int64_t>::max();
+      no_limit_ = true;
       return;
-    body.Fail(tools, "unsupported_parameter",
-              std::string("'") + tools + "' is not supported: tool calling is not " +
-                  "served yet (" + choice + " \"none\" makes it pass)");
-  };
-  refuse_tools("tools", "tool_choice");
-  refuse_tools("functions", "function_call");
+    }
+    std::visit([&](const auto& rule) { Take(rule, name, request); }, field.rule);
+  }
+
+  void Take(const BoolField& f, const char* name, ApiRequest& r) {
+    f.to(r) = body_.Bool(name, f.to(r));
+  }
+  template <typename T>
+  void Take(const IntField<T>& f, const char* name, ApiRequest& r) {
+    const auto value = body_.Int(name, f.range);
+    f.to(r) = value ? static_cast<T>(*value) : ModelDefault(f, f.to(r));
+  }
+  void Take(const NumberField& f, const char* name, ApiRequest& r) {
+    f.to(r) = body_.Number(name, f.range, ModelDefault(f, f.to(r)));
+  }
+  void Take(const StringField& f, const char* name, ApiRequest& r) {
+    f.to(r) = body_.String(name, f.to(r));
+  }
+  void Take(const StringsField& f, const char* name, ApiRequest& r) {
+    f.to(r) = body_.StringOrList(name, f.count_max, f.bytes_max);
+  }
+  void Take(const SeedField& f, const char* name, ApiRequest& r) { f.to(r) = body_.Seed(name); }
+  void Take(const TokenIdsField& f, const char* name, ApiRequest& r) {
+    f.to(r) = body_.TokenIds(name, options_.vocab, f.count_max);
+  }
+  void Take(const TokenBiasField& f, const char* name, ApiRequest& r) {
+    f.to(r) = body_.TokenBias(name, options_.vocab, f.range);
+  }
+  void Take(const PromptsField& f, const char* name, ApiRequest& r) {
+    f.to(r) = body_.Prompts(name, options_.vocab, f.count_max);
+  }
+  void Take(const MessagesField& f, const char* name, ApiRequest& r) {
+    f.to(r) = body_.Messages(name);
+  }
+  void Take(const ObjectField& f, const char* name, ApiRequest& r) {
+    f.to(r) = body_.ObjectWith(name, "");
+  }
+  void Take(const MembersField&, const char* name, ApiRequest&) { (void)body_.IsObject(name); }
+  void Take(const Alias&, const char*, ApiRequest&) {}
+  void Take(const Refused&, const char*, ApiRequest&) {}
+  void Take(const NoEffect&, const char*, ApiRequest&) {}
+
+  static bool Equal(const Field& field, ApiRequest& a, ApiRequest& b) {
+    return std::visit(
+        [&](const auto& rule) {
+          if constexpr (requires { rule.to(a); }) {
+            return rule.to(a) == rule.to(b);
+          } else {
+            return true;
+          }
+        },
+        field.rule);
+  }
+
+  JsonBody& body_;
+  const SchemaOptions& options_;
+  std::map<std::string_view, const char*> written_;  // by the field's own name
+  bool no_limit_ = false;
+};
+
+// Names of ignored fields as header and log may show them.
+class IgnoredNames {
+ public:
+  void Add(std::string_view name) {
+    if (++count_ > kIgnoredNamesMax) return;
+    if (count_ > 1) text_ += ", ";
+    text_ += name.empty() ? "(empty)" : Shown(name);
+  }
+  std::string Take() && {
+    if (count_ > kIgnoredNamesMax)
+      text_ += ", and " + std::to_string(count_ - kIgnoredNamesMax) + " more";
+    return std::move(text_);
+  }
+
+ private:
+  // Percent-encoded but for letters, digits, '_', '-' and '.', and cut.
+  static std::string Shown(std::string_view name) {
+    constexpr char kDigits[] = "0123456789ABCDEF";
+    std::string out;
+    for (const char c : name) {
+      if (out.size() >= kIgnoredNameBytesMax) return out + "...";
+      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                         (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+      const auto byte = static_cast<unsigned char>(c);
+      plain ? void(out += c) : void((out += '%') += {kDigits[byte >> 4], kDigits[byte & 15]});
+    }
+    return out;
+  }
+
+  std::string text_;
+  size_t count_ = 0;
+};
+
+std::string InWords(std::string_view values) {
+  values.remove_prefix(1);
+  values.remove_suffix(1);
+  return std::string(values);
 }
 
-// A default of the model's files, or ours where it gives none (or one that no request could ask
-// for).
-double DefaultOr(double given, NumberRange range, double neutral) {
-  const bool above =
-      range.low_end == NumberRange::Low::kExcluded ? given > range.low : given >= range.low;
-  return above && given <= range.high ? given : neutral;
+// Fails for a field that asks for something that is not served; false when it asks for nothing.
+bool Refuse(JsonBody& body, const ApiRequest& request, const char* name, const Refused& rule,
+            std::vector<std::string>& beyond) {
+  if (body.HasOneOf(name, rule.neutral, &beyond)) return false;
+  const auto& unless = rule.unless;
+  for (const char* field : {unless.field, unless.or_field}) {
+    if (field && body.HasOneOf(field, unless.values)) return false;
+  }
+  if (rule.idle.is && rule.idle.is(request)) return false;
+  std::string message = std::string("'") + name + "' is not supported";
+  if (const std::string values = InWords(rule.neutral); !values.empty())
+    message += " other than " + values;
+  message += std::string(": ") + rule.reason;
+  if (unless.field) {
+    message +=
+        std::string(" (it passes beside '") + unless.field + "': " + InWords(unless.values) + ")";
+  }
+  body.Fail(name, "unsupported_parameter", message);
+  return true;
 }
 
-void ReadSampling(JsonBody& body, const SchemaOptions& options, SamplingParams& sampling) {
-  using Low = NumberRange::Low;
-  const GenerationDefaults& defaults = options.defaults;
-  const auto number = [&body](const char* field, NumberRange range, double model_default,
-                              double neutral) {
-    return body.Number(field, range, DefaultOr(model_default, range, neutral));
-  };
-  sampling.temperature = number("temperature", {0, 2}, defaults.temperature, 1);
-  sampling.top_p = number("top_p", {0, 1, Low::kExcluded}, defaults.top_p, 1);
-  sampling.top_k = body.Int("top_k", {-1}).value_or(std::max<int64_t>(0, defaults.top_k));
-  sampling.min_p = number("min_p", {0, 1}, defaults.min_p, 0);
-  sampling.repetition_penalty =
-      number("repetition_penalty", {0, 2, Low::kExcluded}, defaults.repetition_penalty, 1);
-  sampling.presence_penalty = body.Number("presence_penalty", {-2, 2}, 0);
-  sampling.frequency_penalty = body.Number("frequency_penalty", {-2, 2}, 0);
-  sampling.logit_bias = body.TokenBias("logit_bias", options.vocab, {-100, 100});
-  sampling.seed = body.Seed("seed");
-  sampling.n = static_cast<int>(body.Int("n", {1, 128}).value_or(1));
-  sampling.min_tokens = body.Int("min_tokens", {0}).value_or(0);
-  sampling.ignore_eos = body.Bool("ignore_eos", false);
-  sampling.stop_token_ids = body.TokenIds("stop_token_ids", options.vocab, 1024);
-  const int64_t best_of = body.Int("best_of", {1, 128}).value_or(sampling.n);
-  if (best_of > sampling.n) {
+// Walks over what was given: refuses what would change the answer, and gathers what no row has.
+void RefuseOrIgnore(JsonBody& body, ApiRequest& request) {
+  IgnoredNames ignored;
+  for (const std::string& name : body.Names()) {
+    // A name with a dot is no member of an object here, whatever the table has under it.
+    const bool dotted = name.find('.') != std::string::npos;
+    const Field* field = FindField(request.endpoint, name);
+    if (!field || (dotted && !std::holds_alternative<NoEffect>(field->rule))) {
+      ignored.Add(name);
+    } else if (std::holds_alternative<MembersField>(field->rule)) {
+      for (const std::string& member : body.Names(field->name)) {
+        const std::string path = name + "." + member;
+        if (!FindField(request.endpoint, path)) ignored.Add(path);
+      }
+    } else if (const auto* refused = std::get_if<Refused>(&field->rule)) {
+      std::vector<std::string> beyond;
+      if (Refuse(body, request, name.c_str(), *refused, beyond)) return;
+      for (const std::string& member : beyond) ignored.Add(name + "." + member);
+    }
+  }
+  request.ignored = std::move(ignored).Take();
+}
+
+void CheckLengths(JsonBody& body, const FieldReader& reader, ApiRequest& request) {
+  const SamplingParams& sampling = request.sampling;
+  constexpr const char* kLength = "max_completion_tokens";
+  const char* written = reader.Written(kLength);
+  request.max_tokens_given =
+      written ? !reader.NoLimit() : request.endpoint == Endpoint::kCompletions;
+  if (sampling.min_tokens <= sampling.max_tokens) return;
+  const char* name = reader.Written("min_tokens");
+  body.Fail(name ? name : "min_tokens", "invalid_value",
+            std::string("'") + (name ? name : "min_tokens") + "' must be at most '" +
+                (written ? written : "max_tokens") + "', which is " +
+                std::to_string(sampling.max_tokens) + ", got " +
+                std::to_string(sampling.min_tokens));
+}
+
+// What holds between fields.
+void CheckTogether(JsonBody& body, const FieldReader& reader, ApiRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  if (request.best_of > sampling.n) {
     body.Fail("best_of", "unsupported_parameter",
               "'best_of' is not supported above 'n', which is " + std::to_string(sampling.n));
   }
-}
-
-void ReadLengths(JsonBody& body, const SchemaOptions& options, ApiRequest& request) {
-  constexpr int64_t kCompletionsDefault = 16;  // of the OpenAI API
-  SamplingParams& sampling = request.sampling;
-  const auto max_tokens = body.Int("max_tokens", {1});
-  const auto newer = body.Int("max_completion_tokens", {1});
-  request.max_tokens_given = true;
-  if (newer) {
-    sampling.max_tokens = *newer;
-  } else if (max_tokens) {
-    sampling.max_tokens = *max_tokens;
-  } else if (request.endpoint == Endpoint::kCompletions) {
-    sampling.max_tokens = kCompletionsDefault;
-  } else {
-    request.max_tokens_given = false;
-    const int64_t limit = options.defaults.max_new_tokens;
-    sampling.max_tokens = limit > 0 ? limit : std::numeric_limits<int64_t>::max();
-  }
-  if (sampling.min_tokens > sampling.max_tokens) {
-    body.Fail("min_tokens", "invalid_value",
-              "'min_tokens' must be at most 'max_tokens', which is " +
-                  std::to_string(sampling.max_tokens) + ", got " +
-                  std::to_string(sampling.min_tokens));
-  }
-}
-
-void ReadLogprobs(JsonBody& body, ApiRequest& request) {
-  constexpr int64_t kTopMax = 20;
-  if (request.endpoint == Endpoint::kCompletions) {
-    request.sampling.logprobs = static_cast<int>(body.Int("logprobs", {0, kTopMax}).value_or(-1));
-    return;
-  }
-  const bool wanted = body.Bool("logprobs", false);
-  const int64_t top = body.Int("top_logprobs", {0, kTopMax}).value_or(0);
-  if (top > 0 && !wanted) {
+  CheckLengths(body, reader, request);
+  if (request.top_logprobs > 0 && !request.chat_logprobs) {
     body.Fail("top_logprobs", "invalid_value", "'top_logprobs' needs 'logprobs' to be true");
   }
-  if (wanted) request.sampling.logprobs = static_cast<int>(top);
-}
-
-void ReadStreaming(JsonBody& body, ApiRequest& request) {
-  request.stream = body.Bool("stream", false);
+  if (request.chat_logprobs) sampling.logprobs = static_cast<int>(request.top_logprobs);
   if (body.Given("stream_options") && !request.stream) {
     body.Fail("stream_options", "invalid_value",
               "'stream_options' is only allowed when 'stream' is true");
   }
-  request.include_usage = body.MemberBool("stream_options", "include_usage");
-  request.continuous_usage = body.MemberBool("stream_options", "continuous_usage_stats");
-}
-
-void ReadChat(JsonBody& body, ApiRequest& request) {
-  request.messages_json = body.Messages("messages");
-  request.add_generation_prompt = body.Bool("add_generation_prompt", true);
-  // Templates of models that reason in levels read it under this name; others do not look.
-  const std::string effort = body.String("reasoning_effort", "");
-  std::string extra;
-  if (!effort.empty()) {
-    JsonWriter member;
-    member.Key("reasoning_effort").String(effort);
-    extra = std::move(member).Take();
+  if (request.prompts.size() * static_cast<size_t>(sampling.n) > static_cast<size_t>(kChoicesMax)) {
+    body.Fail("n", "invalid_value",
+              "prompts times 'n' must be at most " + std::to_string(kChoicesMax));
   }
-  request.template_kwargs_json = body.ObjectWith("chat_template_kwargs", extra);
+  // Templates of models that reason in levels read it under this name; others do not look.
+  if (!request.reasoning_effort.empty()) {
+    JsonWriter member;
+    member.Key("reasoning_effort").String(request.reasoning_effort);
+    request.template_kwargs_json =
+        body.ObjectWith("chat_template_kwargs", std::move(member).Take());
+  }
 }
 
 }  // namespace
@@ -192,26 +265,12 @@ std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::strin
   ApiRequest request;
   if (body.error()) return *body.error();
   request.endpoint = endpoint;
-  request.model = body.String("model", "");
-  RefuseUnsupported(body, endpoint);
-  ReadSampling(body, options, request.sampling);
-  ReadLengths(body, options, request);
-  ReadLogprobs(body, request);
-  ReadStreaming(body, request);
-  request.stop = body.StringOrList("stop", kStopStringsMax, kStopStringBytesMax);
-  request.include_stop = body.Bool("include_stop_str_in_output", false);
-  request.skip_special_tokens = body.Bool("skip_special_tokens", true);
-  if (endpoint == Endpoint::kChat) {
-    ReadChat(body, request);
-  } else {
-    request.prompts = body.Prompts("prompt", options.vocab, kChoicesMax);
-    request.add_special_tokens = body.Bool("add_special_tokens", true);
-    if (request.prompts.size() * static_cast<size_t>(request.sampling.n) >
-        static_cast<size_t>(kChoicesMax)) {
-      body.Fail("n", "invalid_value",
-                "prompts times 'n' must be at most " + std::to_string(kChoicesMax));
-    }
+  FieldReader reader(body, options);
+  for (const Field& field : ServedFields()) {
+    if ((field.on & EndpointBit(endpoint)) && IsServed(field)) reader.Read(field, request);
   }
+  CheckTogether(body, reader, request);
+  RefuseOrIgnore(body, request);
   if (body.error()) return *body.error();
   return request;
 }

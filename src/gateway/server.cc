@@ -157,7 +157,7 @@ Headers Server::Impl::CommonHeaders(const std::string& request_id) const {
   if (!request_id.empty()) headers.emplace_back("x-request-id", request_id);
   if (!options.cors_origin.empty()) {
     headers.emplace_back("access-control-allow-origin", options.cors_origin);
-    headers.emplace_back("access-control-expose-headers", "x-request-id, retry-after");
+    headers.emplace_back("access-control-expose-headers", "x-request-id, retry-after, x-sixfold-ignored");
   }
   return headers;
 }
