@@ -22,8 +22,8 @@ constexpr CommandInfo kCommands[] = {
      .summary = "serve a model over HTTP, in OpenAI's API",
      .shape = {.text = "[MODEL]"},
      .about = "Answers /v1/chat/completions, /v1/completions, /v1/models, /health and "
-              "/metrics. SIGTERM or Ctrl-C lets running answers end. Without MODEL takes "
-              "the default model.",
+              "/metrics; docs/api.md lists every field of a request. SIGTERM or Ctrl-C lets "
+              "running answers end. Without MODEL takes the default model.",
      .examples =
          "  sixfold serve\n"
          "  sixfold serve Qwen3-0.6B --port 9000 --max-num-seqs 16 --served-model-name qwen\n"

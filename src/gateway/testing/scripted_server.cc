@@ -2,6 +2,7 @@
 // where no model is at hand, and what any SDK can be pointed at. Answers are words drawn from the
 // seed, with emoji and accents.
 //
+//   scripted_server --print-api-docs > docs/api.md
 //   scripted_server [--host H] [--port P] [--served-model-name N] [--api-key K] [--max-model-len N]
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 
 #include "base/random.h"
 #include "gateway/server.h"
+#include "gateway/testing/api_docs.h"
 #include "gateway/testing/byte_codec.h"
 #include "gateway/testing/scripted_backend.h"
 
@@ -44,6 +46,10 @@ int Fail(const std::string& message) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--print-api-docs") == 0) {
+    std::fputs(ApiDocs().c_str(), stdout);
+    return 0;
+  }
   ScriptOptions script{.script = Words};
   ServerOptions options{.served_model_names = {"scripted"}, .version = "scripted"};
   options.http.handle_signals = true;
