@@ -50,13 +50,18 @@ void SchedSimulation::CheckBudgets(const StepPlan& plan, int32_t replica) const 
     if (limits_.max_chunk_tokens > 0) SF_CHECK_LE(r.rows, limits_.max_chunk_tokens);
   }
   SF_CHECK_LE(rows, limits_.max_num_batched_tokens);
-  for (const int32_t victim : plan.preempt) SF_CHECK(RunsOn(alive_[victim], replica));
-  // The oldest of those that run is never the one to give way.
-  for (size_t i = 0; i < alive_.size(); ++i) {
-    if (!RunsOn(alive_[i], replica)) continue;
-    for (const int32_t victim : plan.preempt) SF_CHECK_NE(victim, static_cast<int32_t>(i));
-    break;
+  CheckVictims(plan, replica);
+}
+
+// Those that give way are the youngest of those that run on the replica, the youngest first, and never all of them.
+void SchedSimulation::CheckVictims(const StepPlan& plan, int32_t replica) const {
+  std::vector<int32_t> running;
+  for (int32_t i = 0; i < static_cast<int32_t>(alive_.size()); ++i) {
+    if (RunsOn(alive_[i], replica)) running.push_back(i);
   }
+  if (plan.preempt.empty()) return;
+  SF_CHECK_LT(plan.preempt.size(), running.size());
+  for (size_t i = 0; i < plan.preempt.size(); ++i) SF_CHECK_EQ(plan.preempt[i], running[running.size() - 1 - i]);
 }
 
 // Nobody is admitted past one that waits, on whichever replica, nor in a step that sends somebody back to the queue.

@@ -48,6 +48,7 @@ class SchedSimulation {
   bool RunsOn(const Simulated& s, int32_t replica) const;
   int64_t BlocksUsed(int32_t replica) const;
   void CheckBudgets(const StepPlan& plan, int32_t replica) const;
+  void CheckVictims(const StepPlan& plan, int32_t replica) const;
   void CheckQueue(const GlobalPlan& plan) const;
   bool Compute(const PlannedRows& rows);  // true when that was the last token
   // Adds the indices of those that ended to `done`.
