@@ -171,6 +171,35 @@ TEST(PlanContext, MovesThePagesThatSomebodySees) {
   EXPECT_EQ(narrow.queries[0].visible, (ChunkRange{1, 3}));
 }
 
+// Keys in stripes: of each member the pages of its own keys, from the first that some row sees through the window.
+TEST(PlanContext, MovesTheStripesThatSomebodySees) {
+  for (const int64_t interleave : {1, 4, 16}) {
+    const ContextRule rule = RuleOf(3, CpForm::kRing, 64, interleave);
+    for (const int64_t window : {0, 5, 47, 48, 49, 96, 400}) {
+      for (int64_t first = 0; first < 260; first += 13) {
+        const ContextSequence s = SequenceOf(first, 20, {});
+        std::vector<PageRun> want(3, {.sequence = 0, .first = INT64_MAX, .pages = 0});
+        std::vector<int64_t> own(3, 0);
+        for (int64_t key = 0; key < first + 20; ++key) {
+          const int m = OwnerOf(rule, {}, key);
+          const int64_t page = own[m]++ / 16;
+          if (window > 0 && key <= first - window) continue;
+          want[m].first = std::min(want[m].first, page);
+          want[m].pages = page + 1 - want[m].first;
+        }
+        const ContextPlan plan = PlanContext(rule, {&s, 1}, window);
+        ASSERT_EQ(plan.segments.size(), 1u);
+        for (int m = 0; m < 3; ++m) {
+          SCOPED_TRACE(testing::Message() << "interleave " << interleave << " window " << window << " first " << first << " member " << m);
+          EXPECT_EQ(plan.segments[0].blocks[m].pages, want[m].pages);
+          if (want[m].pages == 0) continue;
+          EXPECT_EQ(plan.segments[0].blocks[m].runs, std::vector<PageRun>{want[m]});
+        }
+      }
+    }
+  }
+}
+
 TEST(PlanContext, TakesLongContextsSegmentBySegment) {
   const ContextRule rule = RuleOf(2, CpForm::kRing, 16);
   std::vector<int32_t> owners;
@@ -185,6 +214,63 @@ TEST(PlanContext, TakesLongContextsSegmentBySegment) {
   // The long one sees nothing of the first segment through a window, the short one does.
   EXPECT_EQ(pages(PlanContext(rule, sequences, 100)), (std::vector<int64_t>{2, 0, 19}));
   EXPECT_EQ(pages(PlanContext(rule, {sequences.data(), 1}, 100)), std::vector<int64_t>{19});
+}
+
+// Chunk by chunk and pair by pair, as a window is defined: a query at p sees keys (p - window, p].
+TEST(VisibleChunks, AreThoseWithAKeyThatSomeQuerySees) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomNumbers random(seed);
+    const int64_t chunk = int64_t{16} << random.Next(0, 2);
+    const int64_t first = random.Next(0, 300), last = first + random.Next(0, 100);
+    // Often a window that ends at a chunk's border or one beside it.
+    const int64_t window = random.Next(0, 2) == 0 ? 0 : std::max<int64_t>(1, chunk * random.Next(0, 5) + random.Next(-1, 1));
+    ChunkRange seen{INT64_MAX, 0};
+    for (int64_t p = first; p <= last; ++p) {
+      for (int64_t key = window == 0 ? 0 : std::max<int64_t>(0, p - window + 1); key <= p; ++key) {
+        seen = {std::min(seen.begin, key / chunk), std::max(seen.end, key / chunk + 1)};
+      }
+    }
+    EXPECT_EQ(VisibleChunks(chunk, first, last, window), seen);
+  }
+}
+
+TEST(AttendedPairs, CountsTheKeysInsideTheWindow) {
+  const ContextRule rule = RuleOf(2, CpForm::kRing, 16);
+  for (const int64_t window : {0, 1, 15, 16, 17, 40, 1000}) {
+    const ContextSequence s = SequenceOf(20, 50, {0, 1, 1, 0, 1});
+    std::vector<int64_t> want(2, 0);
+    for (int64_t p = 20; p < 70; ++p) want[s.owners[p / 16]] += window == 0 ? p + 1 : std::min(p + 1, window);
+    EXPECT_EQ(AttendedPairs(DealRows(rule, {&s, 1}), window), want) << window;
+  }
+}
+
+TEST(KeysSeen, CountsAMembersOwnKeysInsideTheWindow) {
+  for (const int64_t interleave : {1, 4, 16}) {
+    const ContextRule rule = RuleOf(3, CpForm::kRing, 64, interleave);
+    for (const int64_t window : {0, 1, 5, 16, 48, 500}) {
+      for (int64_t position = 0; position < 150; position += 7) {
+        for (int m = 0; m < 3; ++m) {
+          int64_t own = 0, first = -1, last = 0;
+          for (int64_t key = 0; key <= position; ++key) {
+            if (OwnerOf(rule, {}, key) != m) continue;
+            if (window == 0 || key > position - window) {
+              if (first < 0) first = own;
+              last = own + 1;
+            }
+            ++own;
+          }
+          const LocalKeys keys = KeysSeen(rule, m, position, window);
+          if (first < 0) {
+            EXPECT_GE(keys.first, keys.last) << position << " window " << window;
+          } else {
+            EXPECT_EQ(keys.first, first) << position << " window " << window << " member " << m;
+            EXPECT_EQ(keys.last, last) << position << " window " << window << " member " << m;
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(KeysBelow, CountsTheKeysOfEachMember) {

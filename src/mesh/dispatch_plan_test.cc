@@ -178,6 +178,20 @@ TEST(DispatchPlan, EverythingArrivesForAnyRoutes) {
   }
 }
 
+// Nodes of unequal size: a source without a counterpart on a node must not always go through the same rank there.
+TEST(DispatchPlan, RelaysOfSourcesWithoutACounterpartAreSharedOut) {
+  Cluster cluster = Cluster::EqualNodes(2, 2).value();
+  cluster.ranks_per_node = {8, 3};
+  ExpertGroup group;
+  for (int r = 0; r < 11; ++r) group.ranks.push_back(r);
+  for (int e = 0; e < 11; ++e) group.ep_of.push_back(e);
+  const DispatchPlanner planner(All2AllBackend::kHierarchical, CombineForm::kSlots, cluster, group, 1);
+  std::vector<int> relayed(11, 0);
+  for (int source = 0; source < 8; ++source) ++relayed[planner.Relay(source, 1)];
+  EXPECT_EQ(relayed, (std::vector<int>{0, 0, 0, 0, 0, 0, 0, 0, 3, 3, 2}));
+  for (int source = 8; source < 11; ++source) EXPECT_EQ(planner.Relay(source, 0), source - 8) << "its counterpart";
+}
+
 // Payload between nodes of a plan, in rows: dispatch, combine.
 std::pair<double, double> BetweenNodes(const Ledger& ledger) {
   const auto bytes = [&](CommOp op) {
