@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <boost/asio.hpp>
 #include <boost/beast/core/buffers_range.hpp>
@@ -203,6 +204,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   State state_ = State::kReading;
   Clock::time_point deadline_, write_deadline_, paused_since_;
 
+  // A read may be pending while in_ is parsed (an answer went out, the next request is there
+  // already), so that it must not write into in_, whose bytes move.
+  std::array<char, kReadBytes> read_bytes_;
   beast::flat_buffer in_;
   std::optional<Parser> parser_;
   bool parser_started_ = false, header_seen_ = false;
@@ -272,7 +276,7 @@ void Connection::StartRead() {
     return;
   }
   reading_ = true;
-  socket_.async_read_some(in_.prepare(kReadBytes),
+  socket_.async_read_some(asio::buffer(read_bytes_),
                           [self = shared_from_this()](const ErrorCode& ec, size_t bytes) {
                             self->reading_ = false;
                             if (self->state_ != State::kClosed) self->OnRead(ec, bytes);
@@ -286,7 +290,7 @@ void Connection::OnRead(const ErrorCode& ec, size_t bytes) {
     if (state_ == State::kHandling && answered_ && ec == asio::error::eof) return;
     return Lose();
   }
-  in_.commit(bytes);
+  in_.commit(asio::buffer_copy(in_.prepare(bytes), asio::buffer(read_bytes_, bytes)));
   if (state_ == State::kReading) return ParseInput();
   if (state_ == State::kLingering) in_.consume(in_.size());
   StartRead();
