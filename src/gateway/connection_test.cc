@@ -47,7 +47,7 @@ TEST(Connection, TenThousandPipelinedRequestsDoNotRecurse) {
   constexpr int kCount = 10'000;
   std::thread sender([&client] {
     std::string all;
-    for (int i = 0; i < kCount; ++i) all += "GET /health HTTP/1.1\r\n\r\n";
+    for (int i = 0; i < kCount; ++i) all += "GET /health HTTP/1.1\r\nhost: x\r\n\r\n";
     client.Send(all);
   });
   int answered = 0;
@@ -102,17 +102,26 @@ TEST(Connection, WhatIsNotHttpIsRefusedAndClosed) {
        400},
       {"GET / HTTP/3.0\r\n\r\n", 400},
       {"GET\r\n\r\n", 400},
-      {"\r\n\r\n\r\n\r\n", 400},
-      {"GET / HTTP/1.1\r\nbad header\r\n\r\n", 400},
-      {"GET / HTTP/1.1\r\na: b\x01\r\n\r\n", 400},
-      {"POST / HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400},
-      {"POST / HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello", 400},
-      {"POST / HTTP/1.1\r\ncontent-length: 99999999999999999999999\r\n\r\n", 400},
-      {"POST / HTTP/1.1\r\ncontent-length: 1152921504606846976\r\n\r\n", 413},
-      {"POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400},
-      {"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400},
-      {"POST / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\nzz\r\n", 400},
-      {"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff1\r\n", 400},
+      {"\rGET / HTTP/1.1\r\nhost: x\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nhost: x\r\nHost: x\r\n\r\n", 400},
+      {"GET http://x/ HTTP/1.1\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nhost: x y\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nhost: http://x\r\n\r\n", 400},
+      {"GET / HTTP/1.0\r\nhost: x\r\nhost: y\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nhost: x\r\na: b\x01\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello", 400},
+      {"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999999\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1152921504606846976\r\n\r\n", 413},
+      {"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: "
+       "chunked\r\n\r\n0\r\n\r\n",
+       400},
+      {"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400},
+      {"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\nzz\r\n", 400},
+      {"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff1\r\n",
+       400},
       {"GET / HTTP/1.1\r\nx: " + std::string(40'000, 'a') + "\r\n\r\n", 431},
       {"GET /" + std::string(40'000, 'a') + " HTTP/1.1\r\n\r\n", 431},
   };
@@ -129,11 +138,59 @@ TEST(Connection, WhatIsNotHttpIsRefusedAndClosed) {
   EXPECT_EQ(under.Get("/health").status, 200) << "and the server lives";
 }
 
+TEST(Connection, ProxiesAndOldClientsAreUnderstood) {
+  TestServer under(SayText("hello"));
+  const std::string tail = " HTTP/1.1\r\nhost: x\r\n\r\n";
+  const std::pair<std::string, int> cases[] = {
+      {"GET http://x/health" + tail, 200},
+      {"GET HTTP://x:8000/health?a=/b" + tail, 200},
+      {"GET https://user@x/v1/models" + tail, 200},
+      {"GET http://x?a" + tail, 404},
+      {"GET http://x/v1/models/m" + tail, 200},
+      {"GET ftp://x/health" + tail, 404},
+      {"GET /health/" + tail, 200},
+      {"GET /v1/models/" + tail, 200},
+      {"GET //v1///models" + tail, 200},
+      {"GET /v1/models/m/" + tail, 200},
+      {"GET /v1//models/m" + tail, 200},
+      {"GET /v1/models/m/m" + tail, 404},
+      {"POST /v1/chat/completions/" + tail, 400},
+      {"GET /v1/chat/completions/" + tail, 405},
+      {"\r\n\n\r\nGET /health" + tail, 200},
+      {"GET /health HTTP/1.1\r\nHost:\r\n\r\n", 200},
+      {"GET /health HTTP/1.1\r\nhost: [::1]:8000\r\n\r\n", 200},
+      {"GET /health HTTP/1.0\r\n\r\n", 200},
+  };
+  for (const auto& [bytes, status] : cases) {
+    RawClient client = under.Connect();
+    client.Send(bytes);
+    EXPECT_EQ(client.ReadResponse().status, status) << bytes.substr(0, 60);
+  }
+  // Behind a body, as old clients do, and in single bytes.
+  RawClient client = under.Connect();
+  for (int i = 0; i < 3; ++i) {
+    for (const char c : PostRequest(kCompletionsPath, kBody) + "\r\n\r\n")
+      client.Send(std::string(1, c));
+    EXPECT_EQ(client.ReadResponse().status, 200);
+  }
+}
+
+TEST(Connection, EmptyLinesDoNotHoldAConnectionOpen) {
+  TestServer under(SayText("hello"), {.http = {.header_timeout = milliseconds(300)}});
+  RawClient client = under.Connect();
+  std::thread sender([&client] {
+    for (int i = 0; i < 500 && client.Send("\r\n"); ++i)
+      std::this_thread::sleep_for(milliseconds(20));
+  });
+  EXPECT_TRUE(client.ReadEof());
+  sender.join();
+}
+
 TEST(Connection, DamagedRequestsNeverEndTheServer) {
   TestServer under(SayText("hello"));
-  const std::string whole =
-      PostRequest(kCompletionsPath, kBody) +
-      "POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+  const std::string whole = PostRequest(kCompletionsPath, kBody) +
+                            "POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: "
+                            "chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
   for (uint32_t i = 0; i < 300; ++i) {
     std::string damaged = whole;
     const auto random = RandomBits({.seed = 5, .position = i});
@@ -188,9 +245,11 @@ TEST(Connection, TenMegabyteBodies) {
 TEST(Connection, BodiesHeldAtOnceAreBounded) {
   TestServer under(SayText("hello"), {.http = {.max_buffered_body_bytes = 1 << 20}});
   RawClient first = under.Connect(), second = under.Connect();
-  first.Send("POST / HTTP/1.1\r\ncontent-length: 2000000\r\n\r\n" + std::string(700'000, 'x'));
+  first.Send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n\r\n" +
+             std::string(700'000, 'x'));
   std::this_thread::sleep_for(milliseconds(100));
-  second.Send("POST / HTTP/1.1\r\ncontent-length: 2000000\r\n\r\n" + std::string(700'000, 'x'));
+  second.Send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n\r\n" +
+              std::string(700'000, 'x'));
   const RawResponse response = second.ReadResponse();
   EXPECT_EQ(response.status, 429);
   EXPECT_EQ(response.headers.at("retry-after"), "1");
@@ -208,7 +267,7 @@ TEST(Connection, SlowAndIdleClientsAreClosed) {
   RawClient header = under.Connect(), body = under.Connect(), idle = under.Connect(),
             silent = under.Connect();
   header.Send("GET /health HT");
-  body.Send("POST / HTTP/1.1\r\ncontent-length: 20\r\n\r\n{");
+  body.Send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 20\r\n\r\n{");
   idle.Send(GetRequest("/health"));
   EXPECT_EQ(idle.ReadResponse().status, 200);
   for (RawClient* client : {&header, &body, &idle, &silent}) client->timeout = milliseconds(3000);

@@ -81,6 +81,27 @@ std::string HeaderValue(const http::fields& fields, std::string_view name, size_
   return std::string(it->value().data(), it->value().size());
 }
 
+std::string JoinedHeader(const http::fields& fields, http::field name) {
+  std::string joined;
+  for (auto [it, end] = fields.equal_range(name); it != end; ++it) {
+    if (!joined.empty()) joined += ",";
+    joined.append(it->value().data(), it->value().size());
+  }
+  return joined;
+}
+
+// What is wrong with the Host fields (RFC 9112 section 3.2), or nullptr. A proxy that took another
+// host than this server for the addressed one would mix up two requests' answers.
+const char* HostFault(const http::fields& fields, bool http10) {
+  const auto [first, end] = fields.equal_range(http::field::host);
+  if (first == end) return http10 ? nullptr : "an HTTP/1.1 request needs a Host header";
+  if (std::next(first) != end) return "there is more than one Host header";
+  const auto value = first->value();
+  if (!IsHost({value.data(), value.size()}))
+    return "the Host header is not a name or address with an optional port";
+  return nullptr;
+}
+
 // A server stream's descriptors: one a connection. The soft limit is often 1,024.
 void RaiseDescriptorLimit(int connections) {
   rlimit limit{};
@@ -187,6 +208,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ResetParser();
   void StartRead();
   void OnRead(const ErrorCode& ec, size_t bytes);
+  bool SkipEmptyLines();  // true: the next byte begins a request
   void ParseInput();
   bool OnHeader();  // false: refused
   void OnParseError(const ErrorCode& ec);
@@ -296,9 +318,27 @@ void Connection::OnRead(const ErrorCode& ec, size_t bytes) {
   StartRead();
 }
 
+// Empty lines before a request, which old clients send behind a body (RFC 9112 section 2.2). They
+// do not start the request's clock, so that they cannot hold a connection open.
+bool Connection::SkipEmptyLines() {
+  while (in_.size() > 0) {
+    const auto* bytes = static_cast<const char*>(in_.data().data());
+    size_t length = 0;
+    if (bytes[0] == '\n') length = 1;
+    if (bytes[0] == '\r') {
+      if (in_.size() == 1) return false;
+      if (bytes[1] == '\n') length = 2;
+    }
+    if (length == 0) return true;
+    in_.consume(length);
+  }
+  return false;
+}
+
 void Connection::ParseInput() {
   while (in_.size() > 0 && !parser_->is_done()) {
     if (!parser_started_) {
+      if (!SkipEmptyLines()) break;
       parser_started_ = true;
       deadline_ = Clock::now() + server_.options.header_timeout;
     }
@@ -323,6 +363,10 @@ bool Connection::OnHeader() {
   deadline_ = Clock::now() + server_.options.body_timeout;
   const auto& message = parser_->get();
   http10_ = message.version() == 10;
+  if (const char* fault = HostFault(message, http10_)) {
+    Refuse(400, fault);
+    return false;
+  }
   // Beast takes such a request for one without a body, and the body for the next request.
   if (message.find(http::field::transfer_encoding) != message.end() && !parser_->chunked()) {
     Refuse(400, "only 'transfer-encoding: chunked' is served");
@@ -369,12 +413,12 @@ void Connection::Dispatch() {
   if (rejected_) return Refuse(503, "too many connections; try again");
   HttpRequest request;
   request.method = std::string(message.method_string());
-  const std::string target(message.target());
-  const size_t query = target.find('?');
-  request.path = target.substr(0, query);
-  if (query != std::string::npos) request.query = target.substr(query + 1);
+  RequestTarget target = SplitTarget({message.target().data(), message.target().size()});
+  request.path = std::move(target.path);
+  request.query = std::move(target.query);
   request.authorization = HeaderValue(message, "authorization", 4096);
   request.request_id = HeaderValue(message, "x-request-id", 256);
+  request.content_encoding = JoinedHeader(message, http::field::content_encoding);
   request.body = std::move(message.body());
   state_ = State::kHandling;
   ++serial_;

@@ -33,11 +33,12 @@ struct HttpOptions {
 
 struct HttpRequest {
   std::string method;  // upper case, as sent
-  std::string path;    // without the query
+  std::string path;    // without the query; of an absolute target ("http://host/path") too
   std::string query;
-  std::string authorization;  // "" when absent
-  std::string request_id;     // header x-request-id, "" when absent or over 256 bytes
-  std::string body;
+  std::string authorization;     // "" when absent
+  std::string request_id;        // header x-request-id, "" when absent or over 256 bytes
+  std::string content_encoding;  // all such fields joined by commas, "" when absent
+  std::string body;              // as sent
 };
 
 struct HttpResponse {

@@ -1,5 +1,6 @@
 #include "gateway/http_text.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 
@@ -16,6 +17,7 @@ const char* ReasonPhrase(int status) {
     case 405: return "Method Not Allowed";
     case 408: return "Request Timeout";
     case 413: return "Content Too Large";
+    case 415: return "Unsupported Media Type";
     case 429: return "Too Many Requests";
     case 431: return "Request Header Fields Too Large";
     case 500: return "Internal Server Error";
@@ -33,7 +35,36 @@ std::string HttpDate() {
   return text;
 }
 
+bool StartsWithIgnoringCase(std::string_view text, std::string_view lower_prefix) {
+  return text.size() >= lower_prefix.size() &&
+         std::equal(lower_prefix.begin(), lower_prefix.end(), text.begin(), [](char a, char b) {
+           return a == (b >= 'A' && b <= 'Z' ? static_cast<char>(b - 'A' + 'a') : b);
+         });
+}
+
 }  // namespace
+
+RequestTarget SplitTarget(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!StartsWithIgnoringCase(target, scheme)) continue;
+    target.remove_prefix(scheme.size());
+    target.remove_prefix(std::min(target.find_first_of("/?"), target.size()));
+    break;
+  }
+  const size_t query = target.find('?');
+  RequestTarget split{.path = std::string(target.substr(0, query))};
+  if (query != std::string_view::npos) split.query = std::string(target.substr(query + 1));
+  if (split.path.empty()) split.path = "/";
+  return split;
+}
+
+bool IsHost(std::string_view value) {
+  static constexpr std::string_view kMarks = "-._~!$&'()*+,;=:[]%";
+  return std::all_of(value.begin(), value.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           kMarks.find(c) != std::string_view::npos;
+  });
+}
 
 std::string FormatHttpHead(const HttpResponse& response, BodyFraming framing, bool keep_alive) {
   std::string head =

@@ -11,6 +11,16 @@ namespace sixfold::gateway {
 
 enum class BodyFraming : uint8_t { kLength, kChunked, kUntilClose };
 
+// A request's target (RFC 9112 section 3.2) as path and query, which starts behind the '?'. Proxies
+// and some clients send the absolute form, "http://host:port/path?query".
+struct RequestTarget {
+  std::string path, query;
+};
+RequestTarget SplitTarget(std::string_view target);
+
+// Whether it can be the value of a Host field: "", or a name or address with or without a port.
+bool IsHost(std::string_view value);
+
 // Status line and headers, through the empty line.
 std::string FormatHttpHead(const HttpResponse& response, BodyFraming framing, bool keep_alive);
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "gateway/content_coding.h"
 #include "gateway/delta_inbox.h"
 #include "gateway/generation.h"
 #include "gateway/json_writer.h"
@@ -36,7 +37,19 @@ constexpr std::chrono::milliseconds kTick{100};
 
 constexpr std::string_view kModelPrefixes[] = {"/v1/models/", "/models/"};
 
-Route RouteOf(const std::string& path) {
+// "/v1/models/" and "//v1//models" name what "/v1/models" does: clients join a base URL and a path
+// with a slash too many.
+std::string WithoutSpareSlashes(std::string_view path) {
+  std::string out;
+  for (const char c : path) {
+    if (c != '/' || out.empty() || out.back() != '/') out += c;
+  }
+  if (out.size() > 1 && out.back() == '/') out.pop_back();
+  return out;
+}
+
+Route RouteOf(std::string_view sent) {
+  const std::string path = WithoutSpareSlashes(sent);
   if (path == "/v1/chat/completions") return Route::kChat;
   if (path == "/v1/completions") return Route::kCompletions;
   if (path == "/v1/models" || path == "/models") return Route::kModels;
@@ -124,6 +137,7 @@ struct Server::Impl final : HttpHandler {
   void Answer(Exchange& exchange, HttpResponse response, const Headers& headers);
   void AnswerError(Exchange& exchange, const ApiError& error, const Headers& headers);
   void AnswerPreflight(Exchange& exchange, const Headers& headers);
+  void AnswerModel(Exchange& exchange, std::string_view path, const Headers& headers);
   void AnswerGet(Exchange& exchange, Route route, const HttpRequest& request,
                  const Headers& headers);
   void StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint, HttpRequest request);
@@ -147,7 +161,7 @@ struct Server::Impl final : HttpHandler {
   uint64_t next_key = 1;
   std::mt19937_64 random{std::random_device{}()};
   int stop_requests = 0;
-  bool failed = false;  // the backend
+  bool failed = false;                // the backend
   std::shared_ptr<DeltaInbox> inbox;  // shared with the sinks, see DeltaInbox
   std::unique_ptr<HttpServer> http;   // last: its threads end first
 };
@@ -171,6 +185,8 @@ void Server::Impl::Answer(Exchange& exchange, HttpResponse response, const Heade
 void Server::Impl::AnswerError(Exchange& exchange, const ApiError& error, const Headers& headers) {
   HttpResponse response{.status = error.status, .body = ErrorBody(error)};
   if (error.status == 503) response.headers.emplace_back("retry-after", "5");
+  if (error.status == 415)
+    response.headers.emplace_back("accept-encoding", std::string(kAcceptedCodings));
   if (error.status == 401) response.headers.emplace_back("www-authenticate", "Bearer");
   Answer(exchange, std::move(response), headers);
 }
@@ -235,25 +251,32 @@ void Server::Impl::AnswerPreflight(Exchange& exchange, const Headers& headers) {
   Answer(exchange, std::move(response), headers);
 }
 
+// A model's name may itself have spare slashes (a path that was not percent-encoded), so that the
+// path as it was sent is tried first.
+void Server::Impl::AnswerModel(Exchange& exchange, std::string_view path, const Headers& headers) {
+  std::string name;
+  for (const std::string& form : {std::string(path), WithoutSpareSlashes(path)}) {
+    for (const std::string_view prefix : kModelPrefixes) {
+      if (!form.starts_with(prefix)) continue;
+      name = PercentDecode(std::string_view(form).substr(prefix.size()));
+      if (std::find(card.names.begin(), card.names.end(), name) != card.names.end())
+        return Answer(exchange, {.body = ModelBody(card, name)}, headers);
+    }
+  }
+  AnswerError(exchange,
+              {.status = 404,
+               .message = "The model '" + name + "' does not exist",
+               .param = "model",
+               .code = "model_not_found"},
+              headers);
+}
+
 void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest& request,
                              const Headers& headers) {
   JsonWriter out;
   switch (route) {
     case Route::kModels: return Answer(exchange, {.body = ModelListBody(card)}, headers);
-    case Route::kModel: {
-      const size_t prefix =
-          request.path.starts_with("/v1/") ? kModelPrefixes[0].size() : kModelPrefixes[1].size();
-      const std::string name = PercentDecode(std::string_view(request.path).substr(prefix));
-      if (std::find(card.names.begin(), card.names.end(), name) != card.names.end()) {
-        return Answer(exchange, {.body = ModelBody(card, name)}, headers);
-      }
-      return AnswerError(exchange,
-                         {.status = 404,
-                          .message = "The model '" + name + "' does not exist",
-                          .param = "model",
-                          .code = "model_not_found"},
-                         headers);
-    }
+    case Route::kModel: return AnswerModel(exchange, request.path, headers);
     case Route::kHealth:
       if (const Status health = backend.health(); !health.ok())
         return AnswerError(exchange, ErrorFromStatus(health), headers);
@@ -261,14 +284,13 @@ void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest&
       out.BeginObject().Key("status").String("ok").EndObject();
       break;
     case Route::kMetrics:
-      return Answer(
-          exchange,
-          {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-           .body = metrics.Render({.engine = backend.stats(),
-                                   .engine_up = backend.health().ok(),
-                                   .model_name = card.names.front(),
-                                   .connections = http->connections()})},
-          headers);
+      return Answer(exchange,
+                    {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                     .body = metrics.Render({.engine = backend.stats(),
+                                             .engine_up = backend.health().ok(),
+                                             .model_name = card.names.front(),
+                                             .connections = http->connections()})},
+                    headers);
     default:
       out.BeginObject().Key("version").String(options.version);
       out.Key("fingerprint").String(backend.fingerprint()).EndObject();
@@ -286,6 +308,9 @@ std::string Server::Impl::NewId(const char* prefix) {
 
 void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint,
                                    HttpRequest request) {
+  auto codings = ParseContentCodings(request.content_encoding);
+  if (const auto* error = std::get_if<ApiError>(&codings))
+    return AnswerError(*exchange, *error, CommonHeaders(request.request_id));
   const uint64_t key = next_key++;
   AnswerHead head{.endpoint = endpoint,
                   .id = NewId(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-"),
@@ -303,11 +328,19 @@ void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint 
   generations.emplace(key,
                       std::make_unique<Generation>(services, std::move(head), std::move(exchange),
                                                    std::move(headers), Clock::now()));
-  http->RunOnWorker([this, key, endpoint, wanted, body = std::move(request.body)] {
+  http->RunOnWorker([this, key, endpoint, wanted,
+                     codings = std::get<std::vector<ContentCoding>>(std::move(codings)),
+                     body = std::move(request.body)]() mutable {
     if (!wanted->load(std::memory_order_relaxed)) return;
     std::variant<Prepared, ApiError> result;
     try {
-      result = Prepare(endpoint, body, prepare, codec);
+      // The decoded body lives only here, so that each worker holds one at most.
+      auto plain = DecodeContent(codings, std::move(body), options.http.max_body_bytes);
+      if (auto* error = std::get_if<ApiError>(&plain)) {
+        result = std::move(*error);
+      } else {
+        result = Prepare(endpoint, std::get<std::string>(plain), prepare, codec);
+      }
     } catch (const std::exception& e) {  // out of memory: this request fails, the server stays
       result =
           ErrorFromStatus(Internal(std::string("the request could not be prepared: ") + e.what()));
