@@ -499,34 +499,43 @@ bool JsonBody::IsObject(const char* field) {
   return false;
 }
 
-std::vector<std::string> JsonBody::Names(const char* object) const {
-  std::vector<std::string> names;
-  const Json* value = object ? impl_->Find(object) : &impl_->object;
-  if (!value || !value->is_object()) return names;
-  for (const auto& [name, member] : value->items()) {
-    if (!member.is_null()) names.push_back(name);
+namespace {
+
+void VisitMembers(const Json& object, const JsonBody::NameVisitor& visit) {
+  for (auto it = object.begin(); it != object.end(); ++it) {
+    if (!it->is_null() && !visit(it.key())) return;
   }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
-bool JsonBody::HasOneOf(const char* field, const char* values,
-                        std::vector<std::string>* beyond) const {
+}  // namespace
+
+void JsonBody::VisitNames(const NameVisitor& visit) const { VisitMembers(impl_->object, visit); }
+
+void JsonBody::VisitNames(const char* object, const NameVisitor& visit) const {
+  const Json* value = impl_->Find(object);
+  if (value && value->is_object()) VisitMembers(*value, visit);
+}
+
+bool JsonBody::HasOneOf(const char* field, const char* values, const NameVisitor& beyond) const {
   const Json* value = impl_->Find(field);
   if (!value) return false;
   const Json options = Json::parse(values);
   if (!value->is_object())
     return std::find(options.begin(), options.end(), *value) != options.end();
-  const std::vector<std::string> names = Names(field);
+  bool empty = true;
+  VisitMembers(*value, [&](std::string_view) { return empty = false; });
   for (const Json& option : options) {
-    if (!option.is_object() || (option.empty() && !names.empty())) continue;
-    const bool has_all = std::all_of(option.items().begin(), option.items().end(), [&](auto& item) {
-      const Json* member = Impl::FindIn(*value, item.key());
-      return member && *member == item.value();
-    });
+    if (!option.is_object() || (option.empty() && !empty)) continue;
+    bool has_all = true;
+    for (auto it = option.begin(); it != option.end(); ++it) {
+      const Json* member = Impl::FindIn(*value, it.key());
+      has_all = has_all && member && *member == *it;
+    }
     if (!has_all) continue;
-    for (const std::string& name : names) {
-      if (beyond && !option.contains(name)) beyond->push_back(name);
+    if (beyond) {
+      VisitMembers(*value, [&](std::string_view name) {
+        return option.contains(std::string(name)) || beyond(name);
+      });
     }
     return true;
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -53,13 +54,15 @@ class JsonBody {
 
   // Fields are named as in the table of fields: "name", or "object.member".
   bool Given(const char* field) const;  // present and not null
-  // Names of all that is given, of the body or of the object in one of its fields; sorted.
-  std::vector<std::string> Names(const char* object = nullptr) const;
+  // Calls with the name of all that is given, of the body or of the object in one of its fields,
+  // until a call returns false. A body has hundreds of thousands of names if it wants to.
+  using NameVisitor = std::function<bool(std::string_view name)>;
+  void VisitNames(const NameVisitor& visit) const;
+  void VisitNames(const char* object, const NameVisitor& visit) const;
   // Whether a field that is given has one of the values of a JSON array. An object is equal to one
-  // of them when it has all its members; those that it has beyond them are added to `beyond`. The
+  // of them when it has all its members, and `beyond` is called with the names of its others; the
   // empty object is equal to itself only. Members that are null count as absent.
-  bool HasOneOf(const char* field, const char* values,
-                std::vector<std::string>* beyond = nullptr) const;
+  bool HasOneOf(const char* field, const char* values, const NameVisitor& beyond = nullptr) const;
   bool Bool(const char* field, bool otherwise);
   std::optional<int64_t> Int(const char* field, IntRange range);
   std::optional<uint64_t> Seed(const char* field);  // any 64-bit integer; negative ones wrap

@@ -1,8 +1,10 @@
 #include "gateway/openai_schema.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "gateway/json_writer.h"
 #include "gateway/request_fields.h"
@@ -130,18 +132,25 @@ class FieldReader {
   bool no_limit_ = false;
 };
 
-// Names of ignored fields as header and log may show them.
+// Names of ignored fields as header and log may show them: the first few of their order.
 class IgnoredNames {
  public:
-  void Add(std::string_view name) {
-    if (++count_ > kIgnoredNamesMax) return;
-    if (count_ > 1) text_ += ", ";
-    text_ += name.empty() ? "(empty)" : Shown(name);
+  void Add(std::string_view object, std::string_view member = "") {
+    ++count_;
+    std::string name(object);
+    if (!member.empty()) (name += '.') += member;
+    if (first_.size() == kIgnoredNamesMax && name >= *first_.rbegin()) return;
+    first_.insert(std::move(name));
+    if (first_.size() > kIgnoredNamesMax) first_.erase(std::prev(first_.end()));
   }
-  std::string Take() && {
-    if (count_ > kIgnoredNamesMax)
-      text_ += ", and " + std::to_string(count_ - kIgnoredNamesMax) + " more";
-    return std::move(text_);
+  std::string Text() const {
+    std::string text;
+    for (const std::string& name : first_) {
+      if (&name != &*first_.begin()) text += ", ";
+      text += name.empty() ? "(empty)" : Shown(name);
+    }
+    if (count_ > first_.size()) text += ", and " + std::to_string(count_ - first_.size()) + " more";
+    return text;
   }
 
  private:
@@ -153,13 +162,17 @@ class IgnoredNames {
       if (out.size() >= kIgnoredNameBytesMax) return out + "...";
       const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                          (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
-      const auto byte = static_cast<unsigned char>(c);
-      plain ? void(out += c) : void((out += '%') += {kDigits[byte >> 4], kDigits[byte & 15]});
+      if (plain) {
+        out += c;
+      } else {
+        const auto byte = static_cast<unsigned char>(c);
+        out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+      }
     }
     return out;
   }
 
-  std::string text_;
+  std::set<std::string> first_;
   size_t count_ = 0;
 };
 
@@ -169,15 +182,19 @@ std::string InWords(std::string_view values) {
   return std::string(values);
 }
 
-// Fails for a field that asks for something that is not served; false when it asks for nothing.
-bool Refuse(JsonBody& body, const ApiRequest& request, const char* name, const Refused& rule,
-            std::vector<std::string>& beyond) {
-  if (body.HasOneOf(name, rule.neutral, &beyond)) return false;
+// Fails for a field that asks for something that is not served, unless it asks for nothing.
+void Refuse(JsonBody& body, const ApiRequest& request, const char* name, const Refused& rule,
+            IgnoredNames& ignored) {
+  const auto ignore_member = [&](std::string_view member) {
+    ignored.Add(name, member);
+    return true;
+  };
+  if (body.HasOneOf(name, rule.neutral, ignore_member)) return;
   const auto& unless = rule.unless;
   for (const char* field : {unless.field, unless.or_field}) {
-    if (field && body.HasOneOf(field, unless.values)) return false;
+    if (field && body.HasOneOf(field, unless.values)) return;
   }
-  if (rule.idle.is && rule.idle.is(request)) return false;
+  if (rule.idle.is && rule.idle.is(request)) return;
   std::string message = std::string("'") + name + "' is not supported";
   if (const std::string values = InWords(rule.neutral); !values.empty())
     message += " other than " + values;
@@ -187,30 +204,29 @@ bool Refuse(JsonBody& body, const ApiRequest& request, const char* name, const R
         std::string(" (it passes beside '") + unless.field + "': " + InWords(unless.values) + ")";
   }
   body.Fail(name, "unsupported_parameter", message);
-  return true;
 }
 
 // Walks over what was given: refuses what would change the answer, and gathers what no row has.
 void RefuseOrIgnore(JsonBody& body, ApiRequest& request) {
   IgnoredNames ignored;
-  for (const std::string& name : body.Names()) {
+  body.VisitNames([&](std::string_view name) {
     // A name with a dot is no member of an object here, whatever the table has under it.
-    const bool dotted = name.find('.') != std::string::npos;
+    const bool dotted = name.find('.') != std::string_view::npos;
     const Field* field = FindField(request.endpoint, name);
     if (!field || (dotted && !std::holds_alternative<NoEffect>(field->rule))) {
       ignored.Add(name);
     } else if (std::holds_alternative<MembersField>(field->rule)) {
-      for (const std::string& member : body.Names(field->name)) {
-        const std::string path = name + "." + member;
-        if (!FindField(request.endpoint, path)) ignored.Add(path);
-      }
+      const std::string prefix = std::string(name) + ".";
+      body.VisitNames(field->name, [&](std::string_view member) {
+        if (!FindField(request.endpoint, prefix + std::string(member))) ignored.Add(name, member);
+        return true;
+      });
     } else if (const auto* refused = std::get_if<Refused>(&field->rule)) {
-      std::vector<std::string> beyond;
-      if (Refuse(body, request, name.c_str(), *refused, beyond)) return;
-      for (const std::string& member : beyond) ignored.Add(name + "." + member);
+      Refuse(body, request, std::string(name).c_str(), *refused, ignored);
     }
-  }
-  request.ignored = std::move(ignored).Take();
+    return !body.error();
+  });
+  request.ignored = ignored.Text();
 }
 
 void CheckLengths(JsonBody& body, const FieldReader& reader, ApiRequest& request) {

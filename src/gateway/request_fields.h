@@ -4,7 +4,8 @@
 // it and docs/api.md is made from it; there is no second place where a field is named with its
 // range. A field that is in no row is ignored and named in the response header x-sixfold-ignored.
 // Sources of the names: the OpenAI API reference and the request types of vLLM, SGLang, llama.cpp,
-// text-generation-inference, Ollama, TabbyAPI and text-generation-webui.
+// text-generation-inference, TensorRT-LLM, LMDeploy, Ollama, TabbyAPI, KoboldAI and
+// text-generation-webui.
 #pragma once
 
 #include <cstddef>

@@ -14,6 +14,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (const auto* error = std::get_if<sixfold::gateway::ApiError>(&result)) {
       if (error->status < 400 || error->message.empty()) __builtin_trap();
       (void)sixfold::gateway::ErrorBody(*error);
+    } else {
+      // It becomes a header's value: bounded, and no byte that ends a line.
+      const auto& ignored = std::get<sixfold::gateway::ApiRequest>(result).ignored;
+      if (ignored.size() > 2048) __builtin_trap();
+      for (const char c : ignored) {
+        if (c < ' ' || c > '~') __builtin_trap();
+      }
     }
   }
   return 0;
