@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "kernels/scratch.h"
 #include "kernels/ops_table.h"
 
 namespace sixfold {
@@ -194,7 +195,7 @@ void AttentionRunner::CutAlongKeys(const AttentionArgs& args) {
         {.whole = piece, .offset = floats, .partials = {.first_node = first, .nodes = nodes}, .level = level});
     floats += nodes * partial_floats(piece);
   }
-  if (partials_.size() < floats) partials_.resize(floats);
+  GrowTo(partials_, static_cast<int64_t>(floats));
   for (Cut& cut : cuts_) {
     float* partial = partials_.data() + cut.offset;
     cut.partials.data = partial;
@@ -209,12 +210,11 @@ void AttentionRunner::CutAlongKeys(const AttentionArgs& args) {
 }
 
 void AttentionRunner::GrowScratch(const AttentionArgs& args) {
-  const size_t floats =
+  const int64_t floats =
       kAlignFloats +
       table_.attention_scratch(
           {.chunk = args.chunk, .k_dim = args.kv.k_dim, .v_dim = args.kv.v_dim, .tree_levels = tree_levels_});
-  for (std::vector<float>& scratch : scratch_)
-    if (scratch.size() < floats) scratch.resize(floats);
+  for (std::vector<float>& scratch : scratch_) GrowTo(scratch, floats);
 }
 
 float* AttentionRunner::ScratchOf(int member) {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/packed_layout.h"
+#include "kernels/scratch.h"
 #include "kernels/prepare.h"
 #include "kernels/ref/matmul_ref.h"
 #include "kernels/x86/matmul_x86.h"
@@ -117,10 +118,8 @@ void MatMul::Run(std::span<const MatMulTask> tasks) {
     SF_CHECK_GE(task.out_stride, task.w->n);
     total_cost += PanelCost(task) * Panels(task);
   }
-  const size_t lines = ScratchBytes(impl_->isa, tasks) / sizeof(Line) + 1;
-  for (auto& own : impl_->scratch) {
-    if (own.size() < lines) own.resize(lines);
-  }
+  const auto lines = static_cast<int64_t>(ScratchBytes(impl_->isa, tasks) / sizeof(Line) + 1);
+  for (auto& own : impl_->scratch) GrowTo(own, lines);
   struct Context {
     Impl& impl;
     std::span<const MatMulTask> tasks;

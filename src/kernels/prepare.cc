@@ -7,15 +7,11 @@
 
 #include "base/check.h"
 #include "kernels/packed_layout.h"
+#include "kernels/scratch.h"
 
 namespace sixfold {
 
 namespace {
-
-template <typename T>
-void Grow(std::vector<T>& v, int64_t size) {
-  if (static_cast<int64_t>(v.size()) < size) v.resize(static_cast<size_t>(size));
-}
 
 // Four lanes of the baseline instruction set; written as vectors because -O2 leaves such loops
 // scalar.
@@ -132,15 +128,15 @@ void ShapeActivations(const Leaves& leaves, ActDType act, int64_t rows, bool til
   }
   out->leaf_block.back() = blocks;
   out->k_padded = blocks * kBlock;
-  Grow(out->values, rows * out->k_padded);
-  Grow(out->sums32, rows * blocks);
+  GrowTo(out->values, rows * out->k_padded);
+  GrowTo(out->sums32, rows * blocks);
   if (act == ActDType::kInt8) {
-    Grow(out->codes, rows * out->k_padded);
-    Grow(out->scales, rows * blocks);
+    GrowTo(out->codes, rows * out->k_padded);
+    GrowTo(out->scales, rows * blocks);
   }
   if (tiles && act != ActDType::kF32) {
     // Whole tiles of 16 rows are loaded; the rows past the last are never looked at again.
-    Grow(out->bf16, (rows + 15) / 16 * 16 * out->k_padded);
+    GrowTo(out->bf16, (rows + 15) / 16 * 16 * out->k_padded);
   } else {
     out->bf16.clear();
   }
