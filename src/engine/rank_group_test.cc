@@ -116,8 +116,17 @@ InstanceSpec SpecOf(const Subject& s, const LayoutSpec& l) {
 
 constexpr int64_t kPrompts[] = {5, 1, 19, 33};
 
+// For which rows logits are wanted. kSome, as an engine asks: of a prompt the last one, of one that is not complete none; and of
+// one sequence the last two.
+enum class Wanted : uint8_t { kAll, kSome };
+int64_t LogitRows(Wanted wanted, int sequence, int step, int64_t rows) {
+  if (wanted == Wanted::kAll) return rows;
+  if (sequence == 2) return step % 2;
+  return std::min<int64_t>(rows, sequence == 3 ? 2 : 1);
+}
+
 // Prefill of all prompts in one step and some decode steps, replicas as they come; logits of all steps one after the other.
-Result<std::vector<float>> RunSteps(StepModel& model, int decode_steps) {
+Result<std::vector<float>> RunSteps(StepModel& model, int decode_steps, Wanted wanted = Wanted::kAll) {
   constexpr int32_t kBlocks = 32;
   SF_RETURN_IF_ERROR(model.AllocateKv(kBlocks));
   std::vector<float> all;
@@ -131,9 +140,8 @@ Result<std::vector<float>> RunSteps(StepModel& model, int decode_steps) {
       // In order: the last replica of three or more is idle.
       const int replica = replicas >= 3 ? s * (replicas - 1) / 4 : s * replicas / 4;
       StepBatch& batch = batches[replica];
-      StepSequence sequence{.first_position = step == 0 ? 0 : kPrompts[s] + step - 1,
-                            .rows = step == 0 ? kPrompts[s] : 1,
-                            .logit_rows = step == 0 ? kPrompts[s] : 1};
+      StepSequence sequence{.first_position = step == 0 ? 0 : kPrompts[s] + step - 1, .rows = step == 0 ? kPrompts[s] : 1};
+      sequence.logit_rows = LogitRows(wanted, s, step, sequence.rows);
       const KvDemand demand{.first_position = sequence.first_position, .rows = sequence.rows,
                             .units = static_cast<int64_t>(units[s].size()), .batch_row = static_cast<int64_t>(batch.tokens.size())};
       pools[replica].TakeFor(placement, demand, {}, &units[s]);
@@ -233,6 +241,44 @@ TEST(RankGroup, KeysOnSeveralRanksGiveTheBitsOfOneRank) {
   // Shares of heads that begin within a group, and have sinks of their own.
   ExpectEqualBits("gpt_oss", {{"cp3", false, 1, {}, {.form = CpForm::kUlysses}}, {"cp6", false, 1, {}, {.form = CpForm::kUlyssesRing, .ulysses = 3}}}, ActDType::kF32, 16);
   ExpectEqualBits("gpt_oss", {{"tp2,cp2", true, 1, {}, {.form = CpForm::kStriped}}, {"cp4", false, 1, {.ep = 4}, {.form = CpForm::kAllGather}}}, ActDType::kBF16, 16);
+}
+
+// Of the logits of all rows those that are wanted.
+std::vector<float> Select(const std::vector<float>& all, int64_t vocab, int decode_steps, Wanted wanted) {
+  std::vector<float> some;
+  auto row = all.begin();
+  for (int step = 0; step <= decode_steps; ++step) {
+    for (int s = 0; s < 4; ++s) {
+      const int64_t rows = step == 0 ? kPrompts[s] : 1;
+      row += rows * vocab;
+      some.insert(some.end(), row - LogitRows(wanted, s, step, rows) * vocab, row);
+    }
+  }
+  EXPECT_EQ(row, all.end());
+  return some;
+}
+
+TEST(RankGroup, LogitsOfSomeRowsAreThoseOfAllRows) {
+  const auto check = [](const std::string& name, std::initializer_list<LayoutSpec> layouts) {
+    const Subject s = Open(name, Numerics::kReproducible, ActDType::kBF16, 16);
+    const std::vector<float> want = Select(OneRank(s, 3), s.config.vocab, 3, Wanted::kSome);
+    for (const LayoutSpec& l : layouts) {
+      SCOPED_TRACE(name + " " + l.mesh + (l.sp ? " sp" : ""));
+      const auto group = RankGroup::StartThreads(SpecOf(s, l), {.prediction = RankGroupOptions::Prediction::kOn}).value();
+      const auto got = RunSteps(*group, 3, Wanted::kSome);
+      ASSERT_TRUE(got.ok()) << got.status().message();
+      ASSERT_EQ(got->size(), want.size());
+      EXPECT_EQ(std::memcmp(got->data(), want.data(), want.size() * sizeof(float)), 0);
+      const GroupStats stats = group->Stats().value();
+      EXPECT_EQ(stats.counted, stats.predicted);
+    }
+    const auto alone = AdaptModel(Model::LoadShard(s.store, s.config, s.options, Layout::Whole(s.shape), 0).value());
+    EXPECT_EQ(std::memcmp(RunSteps(*alone, 3, Wanted::kSome).value().data(), want.data(), want.size() * sizeof(float)), 0);
+  };
+  check("llama_gqa", {{"tp2", true}, {"pp2"}, {"dp3"}, {"tp2,dp2,pp2", true, 2}, {"cp2"},
+                      {"cp3,pp2", false, 1, {}, {.form = CpForm::kAllGather}}, {"cp2", false, 1, {}, {.form = CpForm::kStriped}}});
+  check("olmoe", {{"dp4", false, 2, {.ep = 4}}, {"tp2,cp2,dp2", true, 2, {.ep = 4}}});
+  check("deepseek_v3", {{"tp2,dp2", false, 2, {.ep = 4}}, {"tp3,pp2", true}});
 }
 
 TEST(RankGroup, ARankThatIsStuckWhileKeysGoRoundIsNamed) {

@@ -293,6 +293,42 @@ TEST(Sampler, FrequenciesFollowTheDistribution) {
   }
 }
 
+// Which tokens come up in many draws.
+std::set<TokenId> DrawnFrom(const std::vector<float>& logits, const SamplingParams& params) {
+  Sampler sampler(static_cast<int64_t>(logits.size()));
+  std::set<TokenId> drawn;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    drawn.insert(sampler.Sample({.logits = logits, .params = params, .seed = seed})->token);
+  }
+  return drawn;
+}
+
+// Equal logits weigh exactly 1 each, so that every limit below is met with equality.
+TEST(Sampler, LimitsThatAreMetExactlyKeepWhatMeetsThem) {
+  const std::vector<float> even(8, 2.0f);
+  using Set = std::set<TokenId>;
+  EXPECT_EQ(DrawnFrom(even, {.top_p = 0.5}), (Set{0, 1, 2, 3}));  // the sum of four is enough: no fifth
+  EXPECT_EQ(DrawnFrom(even, {.top_p = 0.125}), (Set{0}));
+  EXPECT_EQ(DrawnFrom(even, {.top_p = 0.126}), (Set{0, 1}));
+  EXPECT_EQ(DrawnFrom(even, {.top_p = 0.5, .top_k = 4}), (Set{0, 1}));  // of what top_k left
+  EXPECT_EQ(DrawnFrom(even, {.top_k = 8}), DrawnFrom(even, {}));        // the whole vocabulary
+  EXPECT_EQ(DrawnFrom(even, {.top_k = 7}), (Set{0, 1, 2, 3, 4, 5, 6}));  // of equal ones the last id goes
+  std::vector<float> two = even;
+  for (size_t i = 0; i < two.size(); i += 2) two[i] = -1.0f;
+  EXPECT_EQ(DrawnFrom(two, {.min_p = 1.0}), (Set{1, 3, 5, 7}));  // as likely as the likeliest
+  EXPECT_EQ(DrawnFrom(two, {.min_p = ExpF(-3.0f)}), DrawnFrom(two, {}));
+  EXPECT_EQ(DrawnFrom(two, {.min_p = std::nextafter(ExpF(-3.0f), 1.0f)}), (Set{1, 3, 5, 7}));
+  // min_tokens: the end may be drawn from the token of that number on.
+  Sampler sampler(2);
+  const std::vector<float> end_wins = {9.0f, 1.0f};
+  const std::vector<TokenId> ends = {0}, answer = {1, 1, 1};
+  const SamplingParams params{.temperature = 0, .min_tokens = 3};
+  for (const size_t given : {0, 2, 3}) {
+    const auto sampled = sampler.Sample({.logits = end_wins, .params = params, .answer = std::span(answer).first(given), .end_ids = ends});
+    EXPECT_EQ(sampled->token, given < 3 ? 1 : 0) << given;
+  }
+}
+
 TEST(Sampler, GreedyTakesTheLowestIdOnTies) {
   Sampler sampler(4);
   const std::vector<float> logits = {1, 3, 3, 2};

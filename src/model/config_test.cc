@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <string>
+
+#include "weights/testing/gguf_writer.h"
+#include "weights/testing/temp_dir.h"
+#include "weights/weight_store.h"
 
 namespace sixfold {
 namespace {
@@ -208,6 +213,38 @@ TEST(DeepseekConfig, WhatCannotBeIsRefusedByName) {
     const auto config = Parse(Deepseek(wrong.architecture, {{wrong.key, wrong.value}}));
     ASSERT_FALSE(config.ok()) << wrong.key << " " << wrong.value;
     EXPECT_THAT(config.status().message(), HasSubstr(wrong.message));
+  }
+}
+
+// A deepseek2 file; scale empty: the key is absent.
+GgufWriter DeepseekFile(std::optional<float> scale) {
+  GgufWriter writer;
+  const auto number = [&](const std::string& key, uint32_t value) { writer.U32("deepseek2." + key, value); };
+  const auto real = [&](const std::string& key, float value) { writer.Value("deepseek2." + key, GgufType::kF32, Le(value)); };
+  writer.String("general.architecture", "deepseek2");
+  for (const auto& [key, value] : std::map<std::string, uint32_t>{
+           {"block_count", 2}, {"context_length", 128}, {"embedding_length", 64}, {"feed_forward_length", 128},
+           {"vocab_size", 100}, {"attention.head_count", 4}, {"attention.head_count_kv", 1}, {"attention.kv_lora_rank", 24},
+           {"attention.key_length", 32}, {"attention.value_length", 24}, {"attention.key_length_mla", 20},
+           {"attention.value_length_mla", 10}, {"rope.dimension_count", 8}, {"leading_dense_block_count", 1},
+           {"expert_count", 8}, {"expert_used_count", 2}, {"expert_feed_forward_length", 20}}) {
+    number(key, value);
+  }
+  real("attention.layer_norm_rms_epsilon", 1e-6f);
+  if (scale) real("expert_weights_scale", *scale);
+  writer.Tensor({.name = "token_embd.weight", .dims = {64, 100}, .data = std::string(64 * 100 * 4, '\0')});
+  return writer;
+}
+
+TEST(GgufConfig, AScaleOfZeroOrNoneMeansOne) {
+  for (const auto& [written, read] : {std::pair<std::optional<float>, float>{0.0f, 1.0f}, {std::nullopt, 1.0f}, {1.0f, 1.0f}, {2.5f, 2.5f}}) {
+    const TempDir folder;
+    const auto path = folder.Write("model.gguf", DeepseekFile(written).Build());
+    const auto store = WeightStore::Open(path);
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    const auto config = ConfigFromGguf(**store);
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(config->moe.scale, read);
   }
 }
 

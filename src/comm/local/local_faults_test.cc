@@ -8,6 +8,7 @@
 #include <ctime>
 #include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "comm/communicator.h"
 #include "comm/testing/run_ranks.h"
@@ -198,6 +199,35 @@ TEST(LocalFaults, ABlockedThreadIsNamedWithItsPlace) {
                     HasSubstr("rank 3 was last seen in layer 3, step 12 (last operation: "
                               "all_reduce 3 of tp group 3")));
   EXPECT_LT(outcome.took, 15s);
+}
+
+// In sleeps of a clock of its own: a busy machine makes both late.
+TEST(LocalFaults, TheDeadlineIsNeitherEarlyNorMuchTooLate) {
+  constexpr auto kTimeout = 400ms;
+  std::atomic<bool> over = false;
+  std::atomic<int> sleeps = 0;
+  std::thread clock([&] {
+    while (!over) {
+      std::this_thread::sleep_for(kTimeout);
+      ++sleeps;
+    }
+  });
+  const Outcome outcome = RunWorld(2, kTimeout, [&](Rank& rank) {
+    rank.transport.Progress({.step = 1, .layer = 0});
+    if (rank.transport.rank() == 0) {
+      const Status status = rank.AllReduce();
+      over = true;
+      return status;
+    }
+    const auto give_up = std::chrono::steady_clock::now() + 20s;
+    while (!over && std::chrono::steady_clock::now() < give_up) std::this_thread::sleep_for(1ms);
+    return rank.transport.Failed();
+  });
+  const int waited = sleeps;
+  clock.join();
+  EXPECT_EQ(outcome.first.code(), StatusCode::kDeadline);
+  EXPECT_GE(outcome.took, kTimeout);
+  EXPECT_LE(waited, 3);
 }
 
 TEST(LocalFaults, AChainOfWaitsBlamesItsEnd) {
