@@ -208,6 +208,13 @@ std::vector<OptionSpec> LayoutOptions() {
        .min = 1,
        .max = 1 << 20,
        .help = "tokens of a prompt in one step; the rest follows in later steps, beside prompts that decode already"},
+      {.name = "inject-fault",
+       .type = kText,
+       .group = group,
+       .commands = Commands(kVerify),
+       .metavar = "logit:STEP:ROW:COLUMN|bytes",
+       .help = "to see that verify notices: flip the lowest bit of this logit in what each layout computed (rows of all prompts "
+               "of the step, in order), or count one byte more than was sent; verify then fails"},
       {.name = "balance",
        .type = kFlag,
        .group = group,

@@ -14,6 +14,7 @@
 #include "apps/loading.h"
 #include "apps/output.h"
 #include "apps/verify_balance.h"
+#include "apps/verify_fault.h"
 #include "apps/verify_layouts.h"
 #include "apps/verify_run.h"
 #include "kernels/ops.h"
@@ -28,6 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Reference {
   VerifyWork work;
+  std::optional<VerifyFault> fault;        // put into what a layout computed
   std::vector<std::vector<float>> logits;  // [step], each [rows][vocab]
 };
 
@@ -258,10 +260,18 @@ Result<Verdict> VerifyOne(const PlannedModel& planned, const Options& options, c
   SF_RETURN_IF_ERROR(group.status());
   SF_RETURN_IF_ERROR(RunVerifyWork(
       **group, reference.work, [&](int64_t step, std::span<const float> logits) -> Status {
-        if (!verdict.difference) verdict.difference = Compare(reference, planned, layout, step, logits);
+        if (verdict.difference) return OkStatus();
+        if (reference.fault) {
+          std::vector<float> wrong(logits.begin(), logits.end());
+          InjectFault(*reference.fault, step, reference.work.vocab, wrong);
+          verdict.difference = Compare(reference, planned, layout, step, wrong);
+        } else {
+          verdict.difference = Compare(reference, planned, layout, step, logits);
+        }
         return OkStatus();
       }));
   SF_ASSIGN_OR_RETURN(verdict.stats, (*group)->Stats());
+  if (reference.fault) InjectFault(*reference.fault, &verdict.stats.counted);
   SF_RETURN_IF_ERROR((*group)->Stop());
   verdict.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (verdict.difference && launch.mpi == nullptr) {
@@ -354,7 +364,8 @@ Status RunVerify(const Options& options, const Launch& launch) {
   const bool as_json = options.Flag("json"), quiet = options.Flag("quiet");
   int cp_max = 1;
   for (const NamedLayout& named : layouts) cp_max = std::max(cp_max, named.layout.mesh().size(Axis::kCp));
-  SF_ASSIGN_OR_RETURN(const Reference reference, RunReference(planned, options, cp_max));
+  SF_ASSIGN_OR_RETURN(Reference reference, RunReference(planned, options, cp_max));
+  SF_ASSIGN_OR_RETURN(reference.fault, ParseVerifyFault(options.Text("inject-fault"), reference.work));
   ordered_json results = ordered_json::array();
   std::string failure;
   for (const NamedLayout& named : layouts) {

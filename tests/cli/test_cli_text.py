@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import safetensors_file
 from program import ROOT, limited
 
 TEXTS = ["one", "two\nlines", "", "Grüße, 世界 🙂", " leading", "<|im_start|>user\nHi<|im_end|>", "\u0000\u0001",
@@ -86,6 +87,42 @@ def test_perplexity_counts_the_second_half_of_each_window(sixfold, smollm2, tmp_
     file.write_text("short")
     answer = sixfold("perplexity", smollm2, file)
     assert answer.code == 2 and "--context" in answer.err
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_perplexity_puts_bos_before_every_window(sixfold, tmp_path, adds_bos):
+    """Against losses computed here from the logits of each window, its first token replaced by BOS where the tokenizer adds one."""
+    letters = {"<s>": 0} | {letter: 1 + i for i, letter in enumerate("abcdefghijklmnopqrstuvwxyz ")}
+    tokenizer = {"version": "1.0", "added_tokens": [{"id": 0, "content": "<s>", "special": True, "single_word": False, "lstrip": False,
+                                                     "rstrip": False, "normalized": False}],
+                 "normalizer": None, "pre_tokenizer": None, "decoder": None,
+                 "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                                    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                                    "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}} if adds_bos else None,
+                 "model": {"type": "BPE", "vocab": letters, "merges": []}}
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
+    text = "the quick brown fox jumps over the lazy dog and then it sleeps all day in the warm sun of a long summer"
+    (tmp_path / "text").write_text(text)
+    model = ROOT / "tests/golden/llama_gqa"
+    ids = [0] * adds_bos + [letters[letter] for letter in text]
+    context, losses = 24, []
+    for window in range(len(ids) // context):
+        tokens = ids[window * context:(window + 1) * context]
+        if adds_bos:
+            tokens[0] = 0
+        out = tmp_path / "logits"
+        assert sixfold("logits", model, "--tokens", ",".join(map(str, tokens)), "--output", out, "--dtype", "f32", "--quiet").code == 0
+        values = safetensors_file.read(out)["logits"].values()
+        for row in range(context // 2, context - 1):
+            of_row = values[row * 107:(row + 1) * 107]
+            losses.append(math.log(sum(math.exp(v) for v in of_row)) - of_row[tokens[row + 1]])
+    assert len(losses) == 4 * 11
+    got = sixfold("perplexity", model, tmp_path / "text", "--tokenizer", folder, "--context", context, "--dtype", "f32", "--json").json()
+    assert got["windows"] == 4 and got["tokens"] == len(losses)
+    assert math.isclose(got["perplexity"], math.exp(sum(losses) / len(losses)), rel_tol=1e-5)
 
 
 def test_run_answers_a_prompt_from_arguments_and_from_stdin(sixfold, smollm2):

@@ -335,6 +335,35 @@ class TestVerify:
         for word in words:
             assert word in answer.err
 
+    @pytest.mark.parametrize("flags", [[], ["--layouts", "FILE"]])
+    @pytest.mark.parametrize("step, row, column", [(0, 0, 0), (0, 58, 95), (0, 122, 5), (1, 0, 7), (1, 4, 95), (5, 2, 40), (8, 4, 0), (8, 4, 95)])
+    def test_one_wrong_bit_in_any_step_is_noticed(self, sixfold, tiny, tmp_path, step, row, column, flags):
+        """The checker seen to fail: first and last step, row and column."""
+        (tmp_path / "layouts").write_text("--mesh dp2,pp2\n")
+        flags = [tmp_path / "layouts" if flag == "FILE" else flag for flag in flags] or ["--mesh", "tp2"]
+        answer = sixfold("verify", tiny, *flags, "--decode-steps", 8, "--json", "--inject-fault", f"logit:{step}:{row}:{column}")
+        assert answer.code == 1 and f"step {step}, after the last layer" in answer.err, answer.err
+        got = json.loads(answer.out)
+        assert got["failed"] == 1 and got["passed"] == 0
+        found = got["layouts"][0]["first_difference"]
+        prompts = got["prompts"]
+        ends = list(itertools.accumulate(prompts)) if step == 0 else list(range(1, 6))
+        sequence = next(i for i, end in enumerate(ends) if row < end)
+        position = row - (ends[sequence] - prompts[sequence]) if step == 0 else prompts[sequence] + step - 1
+        assert (found["step"], found["sequence"], found["position"]) == (step, sequence, position)
+        assert found["expected"] != found["got"] and abs(found["expected"] - found["got"]) < 1e-5
+
+    def test_one_wrong_byte_is_noticed(self, sixfold, tiny):
+        answer = sixfold("verify", tiny, "--mesh", "tp2", "--decode-steps", 1, "--json", "--inject-fault", "bytes")
+        row = json.loads(answer.out)["layouts"][0]
+        assert answer.code == 1 and row["equal"] and not row["bytes_equal"]
+        assert row["counted_bytes"] == row["predicted_bytes"] + 1
+
+    @pytest.mark.parametrize("fault", ["logit", "logit:1:2", "logit:0:0:107", "logit:2:0:0", "logit:0:123:0", "logit:0:-1:0", "byte", "logit:0:0:0x"])
+    def test_a_fault_that_cannot_be_is_a_usage_error(self, sixfold, tiny, fault):
+        answer = sixfold("verify", tiny, "--mesh", "tp2", "--decode-steps", 1, "--inject-fault", fault)
+        assert answer.code == 2 and "--inject-fault" in answer.err
+
     def test_emulated_links_take_their_time_and_change_no_bit(self, sixfold, tiny, tmp_path):
         cluster = tmp_path / "cluster.toml"
         cluster.write_text('ranks-per-node = [1, 1]\n[between]\nlink = "ethernet"\nlatency-us = 150000\n')
