@@ -45,7 +45,7 @@ struct IntField {
   IntRange range;
   Slot<T> to;
   int64_t GenerationDefaults::*model = nullptr;  // of the model's files; nullptr: they have none
-  std::optional<T> otherwise;
+  std::optional<T> otherwise = std::nullopt;
 };
 struct NumberField {
   NumberRange range;

@@ -206,6 +206,7 @@ constexpr Field kOther[] = {
     {"modalities", kOnChat, Refused{"[[], [\"text\"]]", kTextOnly}},
     {"images", kOnBoth, Refused{"[[]]", kTextOnly}},
     {"image_data", kOnBoth, Refused{"[[]]", kTextOnly}},
+    {"use_audio_in_video", kOnChat, Refused{"[false]", kTextOnly}},
     {"mm_processor_kwargs", kOnChat, Refused{"[{}]", kTextOnly}},
 
     // What the answer holds.
@@ -239,6 +240,7 @@ constexpr Field kOther[] = {
     {"extra_body", kOnBoth, Refused{"[{}]", kTopLevel}},
     {"options", kOnBoth, Refused{"[{}]", kTopLevel}, "Ollama"},
     {"parameters", kOnBoth, Refused{"[{}]", kTopLevel}, "text-generation-inference"},
+    {"nvext", kOnBoth, Refused{"[{}]", kTopLevel}, "Dynamo"},
     {"sampling_params", kOnBoth, Refused{"[{}]", kTopLevel}, "SGLang"},
     {"generation_config", kOnBoth, Refused{"[{}]", kTopLevel}, "transformers"},
 
