@@ -559,6 +559,33 @@ TEST(Generate, HandsOutDeltasInOrderAndLetsTheCallerEndAChoice) {
   EXPECT_EQ(engine->stats().blocks_used, 0);
 }
 
+TEST(Generate, StopsBeforeTheFirstToken) {
+  StepGate gate;
+  const FakeModelOptions model{.eos_ids = {}, .gate = &gate};
+  auto engine = StartFake(model);
+  gate.Close();
+  int deltas = 0, asked = 0;
+  const auto count = [&](const Delta&) {
+    ++deltas;
+    return AfterDelta::kContinue;
+  };
+  const auto stop = [&] {
+    ++asked;
+    gate.Open();
+    return true;
+  };
+  const Request r{.prompt = {1, 2}, .sampling = {.n = 2, .max_tokens = 100000}};
+  const auto out = Generate(*engine, r, count, {.stop = stop});
+  ASSERT_TRUE(out.ok());
+  for (const GeneratedChoice& choice : out->choices) {
+    EXPECT_EQ(choice.finish, FinishReason::kAborted);
+    EXPECT_TRUE(choice.tokens.empty());
+  }
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(deltas, 0);
+  EXPECT_EQ(engine->stats().blocks_used, 0);
+}
+
 TEST(Generate, GivesUpWhenNoTokenComes) {
   StepGate gate;
   const FakeModelOptions model{.gate = &gate};

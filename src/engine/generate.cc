@@ -18,10 +18,23 @@ struct Mailbox {
   std::vector<Delta> deltas;
 };
 
-// Empty when nothing came in time.
-std::vector<Delta> TakeDeltas(Mailbox& mailbox, std::chrono::milliseconds deadline) {
+constexpr std::chrono::milliseconds kAskInterval{50};
+
+// Empty when nothing came in time, or when `stop` says so, which is then true in *stopped.
+std::vector<Delta> TakeDeltas(Mailbox& mailbox, const GenerateOptions& options, bool* stopped) {
+  const auto end = std::chrono::steady_clock::now() + options.deadline;
+  const auto came = [&] { return !mailbox.deltas.empty(); };
   std::unique_lock lock(mailbox.mutex);
-  mailbox.came.wait_for(lock, deadline, [&] { return !mailbox.deltas.empty(); });
+  if (options.stop == nullptr || *stopped) {
+    mailbox.came.wait_until(lock, end, came);
+    return std::exchange(mailbox.deltas, {});
+  }
+  while (!mailbox.came.wait_for(lock, kAskInterval, came) && std::chrono::steady_clock::now() < end) {
+    lock.unlock();
+    *stopped = options.stop();
+    lock.lock();
+    if (*stopped) break;
+  }
   return std::exchange(mailbox.deltas, {});
 }
 
@@ -54,9 +67,15 @@ Result<GenerateOutput> Generate(Engine& engine, Request request, const OnDelta& 
     mailbox->came.notify_one();
   }));
   GenerateOutput output;
+  bool stopped = false;
   for (size_t unfinished = collectors.size(); unfinished > 0;) {
-    std::vector<Delta> deltas = TakeDeltas(*mailbox, options.deadline);
-    if (deltas.empty()) {
+    const bool ran = !stopped;
+    std::vector<Delta> deltas = TakeDeltas(*mailbox, options, &stopped);
+    if (stopped && ran) {
+      for (size_t choice = 0; choice < collectors.size(); ++choice) {
+        if (!std::exchange(collectors[choice].ended, true)) engine.AbortChoice(id, static_cast<int>(choice));
+      }
+    } else if (deltas.empty()) {
       engine.Abort(id);
       return Status(StatusCode::kDeadline, fmt::format("no token came within {} ms", options.deadline.count()));
     }

@@ -29,6 +29,9 @@ enum class AfterDelta : uint8_t { kContinue, kEndChoice };  // kEndChoice: a sto
 struct GenerateOptions {
   // Longest wait for the next token, counted from the last one; the prompt must be computed within it.
   std::chrono::milliseconds deadline = std::chrono::minutes(30);
+  // Asked some 20 times a second while no token comes, in the caller's thread; true ends the choices that still run, also
+  // before their first token. May be empty.
+  std::function<bool()> stop;
 };
 
 // Called in the caller's thread with each Delta in order; may be empty.
