@@ -38,13 +38,13 @@ bool InterruptWatch::Take() {
   return taken;
 }
 
-InterruptWatch::Event InterruptWatch::WaitForInput() {
+InterruptWatch::Event InterruptWatch::WaitForInput(std::chrono::milliseconds longest) {
   pollfd waits[2] = {{STDIN_FILENO, POLLIN, 0}, {fd_, POLLIN, 0}};
   while (true) {
-    const int ready = ::poll(waits, fd_ >= 0 ? 2 : 1, -1);
+    const int ready = ::poll(waits, fd_ >= 0 ? 2 : 1, static_cast<int>(longest.count()));
     if (ready < 0 && errno == EINTR) continue;
     if (fd_ >= 0 && (waits[1].revents & POLLIN) != 0 && Take()) return Event::kInterrupt;
-    return Event::kInput;
+    return ready == 0 ? Event::kNothing : Event::kInput;
   }
 }
 

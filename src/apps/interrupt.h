@@ -1,6 +1,8 @@
 // Ctrl-C as an event that is asked for, not a signal handler.
 #pragma once
 
+#include <chrono>
+
 #include "base/status.h"
 
 namespace sixfold::apps {
@@ -17,9 +19,10 @@ class InterruptWatch {
   // Whether Ctrl-C was pressed since the last call.
   bool Take();
 
-  enum class Event { kInput, kInterrupt };
-  // Waits until stdin has something to read (or ended) or Ctrl-C is pressed, which it takes.
-  Event WaitForInput();
+  enum class Event { kInput, kInterrupt, kNothing };
+  // Waits until stdin has something to read (or ended), Ctrl-C is pressed, which it takes, or
+  // `longest` has passed; a negative `longest` is for ever.
+  Event WaitForInput(std::chrono::milliseconds longest = std::chrono::milliseconds(-1));
 
  private:
   int fd_ = -1;
