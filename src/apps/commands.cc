@@ -12,8 +12,10 @@ constexpr CommandInfo kCommands[] = {
      .summary = "chat with a model in the terminal",
      .shape = {.min = 0, .max = 1, .text = "[MODEL] [PROMPT]"},
      .about = "With PROMPT, or with text on stdin, answers once and ends. Otherwise keeps a "
-              "chat going: Ctrl-C stops an answer, /new starts over, /bye or Ctrl-D leaves. "
-              "Without MODEL takes the default model.",
+              "chat going: Ctrl-C stops an answer, /new starts over, /bye or Ctrl-D leaves, /help "
+              "lists commands and keys. In a terminal lines are edited as in a shell, with history; "
+              "a message of several lines is pasted, or its lines end in \\, or it stands between two "
+              "\"\"\". Without MODEL takes the default model.",
      .examples = "  sixfold run\n"
                  "  sixfold run Qwen3-0.6B 'Why is the sky blue?'\n"
                  "  echo 'Name three rivers.' | sixfold run model.gguf --temperature 0\n"},

@@ -2,13 +2,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/chat_input.h"
 #include "apps/commands.h"
+#include "apps/history_file.h"
 #include "apps/interrupt.h"
 #include "apps/layout_options.h"
 #include "apps/loading.h"
@@ -25,30 +27,6 @@ using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kPromptBytesMax = size_t{16} << 20;
-
-// One line of stdin without its end, nullopt at the end of input. `rest` keeps what was read beyond
-// the line.
-std::optional<std::string> ReadLine(InterruptWatch& interrupts, std::string* rest) {
-  bool warned = false;
-  while (true) {
-    if (const size_t end = rest->find('\n'); end != std::string::npos) {
-      std::string line = rest->substr(0, end);
-      rest->erase(0, end + 1);
-      return line;
-    }
-    if (interrupts.WaitForInput() == InterruptWatch::Event::kInterrupt) {
-      if (warned) return std::nullopt;
-      warned = true;
-      Remark("\n(Ctrl-C again, Ctrl-D or /bye leaves)");
-      continue;
-    }
-    char chunk[4096];
-    const ssize_t got = ::read(STDIN_FILENO, chunk, sizeof chunk);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0 || rest->size() > kPromptBytesMax) return std::nullopt;
-    rest->append(chunk, static_cast<size_t>(got));
-  }
-}
 
 class Chat {
  public:
@@ -85,7 +63,11 @@ class Chat {
       messages_.push_back({{"role", "system"}, {"content", ReplaceInvalidUtf8(system)}});
   }
 
-  // Streams the answer to stdout. A failure of the request leaves the chat as it was.
+  // Called now and then while an answer is computed; true ends it.
+  void set_meanwhile(std::function<bool()> meanwhile) { meanwhile_ = std::move(meanwhile); }
+
+  // Streams the answer to stdout. A failure of the request leaves the chat as it was, and so does
+  // an interrupt before the first token.
   Status Ask(const std::string& text) {
     messages_.push_back({{"role", "user"}, {"content", ReplaceInvalidUtf8(text)}});
     Status answered = Answer();
@@ -110,26 +92,34 @@ class Chat {
   Status Answer() {
     SF_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, Prompt());
     if (prompt.empty()) return InvalidArgument("the prompt is empty");
-    SF_RETURN_IF_ERROR(
-        CheckTokens({prompt.begin(), prompt.end()}, vocab_, "the prompt"));
+    SF_RETURN_IF_ERROR(CheckTokens({prompt.begin(), prompt.end()}, vocab_, "the prompt"));
     AnswerText answer(&tokenizer_, options_.Texts("stop"), sampling_);
     const Clock::time_point start = Clock::now();
     std::optional<Clock::time_point> first;
     Status printed;
     bool interrupted = false;
+    const auto stop = [&] {
+      if (meanwhile_ && meanwhile_()) interrupted = true;
+      if (interrupts_.Take()) interrupted = true;
+      return interrupted;
+    };
     const auto on_delta = [&](const Delta& delta) {
       if (!first && !delta.tokens.empty()) first = Clock::now();
       const std::string added = answer.Add(delta);
       if (!added.empty() && printed.ok()) printed = Print(added);
-      interrupted = interrupted || interrupts_.Take();
-      return interrupted || answer.stopped() || !printed.ok() ? AfterDelta::kEndChoice
-                                                              : AfterDelta::kContinue;
+      return stop() || answer.stopped() || !printed.ok() ? AfterDelta::kEndChoice
+                                                         : AfterDelta::kContinue;
     };
     Request request{.prompt = std::move(prompt), .sampling = sampling_};
     const size_t prompt_tokens = request.prompt.size();
     SF_ASSIGN_OR_RETURN(const GenerateOutput output,
-                        Generate(engine_, std::move(request), on_delta));
+                        Generate(engine_, std::move(request), on_delta, {.stop = stop}));
     SF_RETURN_IF_ERROR(printed);
+    if (interrupted && !first) {
+      messages_.erase(messages_.size() - 1);
+      Remark("(stopped before the first token)");
+      return OkStatus();
+    }
     SF_RETURN_IF_ERROR(Print("\n"));
     messages_.push_back({{"role", "assistant"}, {"content", answer.text()}});
     const bool cut = output.choices.front().finish == FinishReason::kLength;
@@ -159,28 +149,46 @@ class Chat {
   const int64_t vocab_;
   SamplingParams sampling_;
   InterruptWatch& interrupts_;
+  std::function<bool()> meanwhile_;
   std::string source_;  // of the chat template
   ordered_json messages_;
 };
 
-Status Converse(Chat& chat, InterruptWatch& interrupts) {
-  Remark("Ask away. /new starts over, /bye or Ctrl-D leaves, Ctrl-C stops an answer.");
-  std::string rest;
+constexpr std::string_view kCommandHelp =
+    "/new, /clear        a new chat: what was said is forgotten\n"
+    "/help, /?           this\n"
+    "/bye, /exit, /quit  leaves\n"
+    "A message may begin with a space, so that a first / is text.\n";
+
+enum class AfterCommand : uint8_t { kContinue, kLeave };
+
+// `message` begins with '/'.
+AfterCommand RunCommand(std::string_view message, Chat& chat, const ChatInput& input) {
+  message = message.substr(0, message.find_last_not_of(" \t\r") + 1);
+  if (message == "/bye" || message == "/exit" || message == "/quit") return AfterCommand::kLeave;
+  if (message == "/new" || message == "/clear") {
+    chat.StartOver();
+    Remark("(new chat)");
+  } else if (message == "/help" || message == "/?") {
+    Remark(std::string(kCommandHelp) + std::string(input.key_help()));
+  } else {
+    Remark("(no such command; /help lists them; with a space before it, it is sent as text)");
+  }
+  return AfterCommand::kContinue;
+}
+
+Status Converse(Chat& chat, ChatInput& input) {
+  Remark("Ask away. /help lists commands and keys, /bye or Ctrl-D leaves, Ctrl-C stops an answer.");
+  chat.set_meanwhile([&] { return input.CollectKeys(); });
   while (true) {
-    SF_RETURN_IF_ERROR(Print("\n> "));
-    const std::optional<std::string> line = ReadLine(interrupts, &rest);
-    if (!line || *line == "/bye" || *line == "/exit" || *line == "/quit") break;
-    if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (*line == "/new") {
-      chat.StartOver();
-      Remark("(new chat)");
+    SF_ASSIGN_OR_RETURN(const std::optional<std::string> message, input.Next());
+    if (!message) break;
+    if (message->find_first_not_of(" \t\r\n") == std::string::npos) continue;
+    if (message->front() == '/') {
+      if (RunCommand(*message, chat, input) == AfterCommand::kLeave) break;
       continue;
     }
-    if (line->front() == '/') {
-      Remark("(commands: /new, /bye)");
-      continue;
-    }
-    const Status answered = chat.Ask(*line);
+    const Status answered = chat.Ask(*message);
     if (answered.code() == StatusCode::kCancelled) return answered;
     if (answered.code() == StatusCode::kContextLength) {
       Remark("(" + answered.message() + "; /new starts over)");
@@ -218,7 +226,8 @@ Status RunChat(const Options& options, const Launch& launch) {
   const auto end_if_interrupted = [&] {
     if (interrupts.Take()) std::_Exit(1);  // nothing is to be saved
   };
-  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, launch, tokenizer.get(), end_if_interrupted));
+  SF_ASSIGN_OR_RETURN(LoadedModel loaded,
+                      LoadModel(options, launch, tokenizer.get(), end_if_interrupted));
   const ModelConfig& config = loaded.config;
   SF_ASSIGN_OR_RETURN(
       SamplingParams sampling,
@@ -228,7 +237,14 @@ Status RunChat(const Options& options, const Launch& launch) {
                       Engine::StartWith(std::move(loaded.model), EngineOptionsFrom(options)));
   Chat chat(options, {*tokenizer, *engine, config.vocab}, std::move(sampling), interrupts);
   SF_RETURN_IF_ERROR(chat.SetUp());
-  SF_RETURN_IF_ERROR(prompt ? chat.Ask(*prompt) : Converse(chat, interrupts));
+  if (prompt) {
+    SF_RETURN_IF_ERROR(chat.Ask(*prompt));
+  } else {
+    const bool keeps = !options.Flag("no-history");
+    const std::unique_ptr<ChatInput> input =
+        ChatInput::Make(interrupts, keeps ? HistoryFile::DefaultPath() : "");
+    SF_RETURN_IF_ERROR(Converse(chat, *input));
+  }
   return WriteStats(options, loaded.layout, engine->stats().experts, loaded.group);
 }
 
