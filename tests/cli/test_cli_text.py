@@ -1,11 +1,6 @@
 """Commands that need a tokenizer, on the default model."""
 import json
 import math
-import os
-import pty
-import re
-import signal
-import time
 
 import pytest
 
@@ -131,44 +126,3 @@ def test_run_answers_a_prompt_from_arguments_and_from_stdin(sixfold, smollm2):
     assert one.code == 0 and "Paris" in one.out and "tokens/s" in one.err
     assert sixfold("run", smollm2, *flags, stdin="What is the capital of France?\n").out == one.out
     assert sixfold("run", smollm2, stdin="").code == 2
-
-
-def read_until(terminal, text, seconds=60):
-    """What the terminal shows up to and with `text`."""
-    shown = b""
-    end = time.monotonic() + seconds
-    while text not in shown:
-        assert time.monotonic() < end, shown
-        shown += os.read(terminal, 4096)
-    return shown
-
-
-def test_a_chat_remembers_and_ctrl_c_stops_an_answer_only(sixfold, smollm2):
-    child, terminal = pty.fork()
-    if child == 0:
-        os.environ.clear()
-        os.environ["TERM"] = "dumb"
-        os.execv(sixfold.binary, [sixfold.binary, "run", str(smollm2), "--temperature", "0", "--max-tokens", "400"])
-    read_until(terminal, b"> ")
-    os.write(terminal, b"Write a long story about the sea.\n")
-    read_until(terminal, b"sea.\r\n")
-    while len(os.read(terminal, 4096)) == 0:
-        pass
-    os.write(terminal, b"\x03")
-    assert b"stopped" in read_until(terminal, b"\n> ")
-    os.write(terminal, b"/new\n")
-    read_until(terminal, b"\n> ")
-    os.write(terminal, b"Say hi.\n")
-    shown = read_until(terminal, b"\n> ")
-    assert re.search(rb"tokens/s", shown)
-    os.write(terminal, b"/bye\n")
-    for _ in range(300):
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            break
-        time.sleep(0.1)
-    else:
-        os.kill(child, signal.SIGKILL)
-        pytest.fail("/bye did not end the chat")
-    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
-    os.close(terminal)
