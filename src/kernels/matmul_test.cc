@@ -15,6 +15,7 @@
 #include "kernels/stored_block.h"
 #include "kernels/testing/amx_emulator.h"
 #include "kernels/testing/random_matrix.h"
+#include "kernels/testing/tile_counter.h"
 
 namespace sixfold {
 namespace {
@@ -481,9 +482,22 @@ TEST_F(MatMulTest, DenormalsInWeightsAndActivationsAreFlushed) {
   }
 }
 
+// Tile instructions of `work` in this thread.
+template <typename Work>
+long TileInstructionsOf(const Work& work) {
+  if (DetectIsa() == Isa::kAmx) {
+    testing::TileCounter counter;
+    work();
+    return counter.Stop();
+  }
+  const long before = testing::AmxEmulator::CountInThisThread();
+  work();
+  return testing::AmxEmulator::CountInThisThread() - before;
+}
+
 // Without this, an AMX path that never takes a tile instruction would pass every test above.
 TEST_F(MatMulTest, ManyRowsUseTileInstructions) {
-  if (!emulator_.has_value()) GTEST_SKIP() << "only the emulator counts instructions";
+  if (DetectIsa() < Isa::kAvx512) GTEST_SKIP() << "the kernel of tiles needs AVX-512 beside them";
   ThreadPool alone(1, SetFloatMode);
   MatMul matmul(Isa::kAmx, alone);
   const RandomMatrix bf16(DType::kBF16, 48, 96, 85), q4(DType::kQ4_1, 48, 96, 86);
@@ -492,10 +506,31 @@ TEST_F(MatMulTest, ManyRowsUseTileInstructions) {
   matmul.Prepare(x.data(), 40, 96, Leaves::Whole(96), ActDType::kBF16, {}, &a);
   for (const auto* m : {&bf16, &q4}) {
     const PackedMatrix w = Pack(m->view, ActDType::kBF16, Leaves::Whole(96), alone);
-    const long before = testing::AmxEmulator::CountInThisThread();
-    Multiply(matmul, a, w);
-    EXPECT_GE(testing::AmxEmulator::CountInThisThread() - before, 3 * 3 * 3);
+    EXPECT_GE(TileInstructionsOf([&] { Multiply(matmul, a, w); }), 3 * 3 * 3);
   }
+}
+
+// The counter is for machines with tiles; here it must work on every machine.
+TEST(TileCounter, CountsTileInstructionsThatAreRun) {
+  std::optional<testing::AmxEmulator> emulator;
+  if (DetectIsa() != Isa::kAmx) emulator.emplace();
+  const auto count_of = [](const auto& work) {
+    testing::TileCounter counter;
+    work();
+    return counter.Stop();
+  };
+  EXPECT_EQ(count_of([] { asm volatile("nop\n nop"); }), 0);
+  // TILERELEASE, passed over.
+  EXPECT_EQ(count_of([] {
+              asm volatile("jmp 1f\n .byte 0xc4, 0xe2, 0x78, 0x49, 0xc0\n 1: nop");
+            }),
+            0);
+  EXPECT_EQ(count_of([] {
+              asm volatile(
+                  ".byte 0xc4, 0xe2, 0x78, 0x49, 0xc0\n nop\n"
+                  ".byte 0xc4, 0xe2, 0x78, 0x49, 0xc0\n nop");
+            }),
+            2);
 }
 
 // All 256 codes, NaN among them.
