@@ -2,12 +2,11 @@
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 
 import safetensors_file
-from program import GOLDEN, ROOT
+from program import GOLDEN
 
 COMMANDS = ["run", "serve", "inspect", "doctor", "generate", "logits", "tokenize", "detokenize", "render", "dump",
             "perplexity", "bytes"]
@@ -191,13 +190,3 @@ def test_doctor(sixfold):
     for check in answer["checks"]:
         assert check["ok"] or check["advice"]
     assert sixfold("doctor").code == 0
-
-
-CHECKER = ROOT.parent / "shared" / "tools" / "check_forms.py"
-
-
-@pytest.mark.skipif(not CHECKER.exists(), reason="the checker lives outside this repository")
-def test_the_outside_checker_of_forms(sixfold, tiny, smollm2):
-    answer = subprocess.run([sys.executable, str(CHECKER), sixfold.binary, str(tiny), "--tokenizer", str(smollm2)],
-                            env=sixfold.environment(), capture_output=True, text=True, timeout=600)
-    assert answer.returncode == 0, answer.stdout + answer.stderr

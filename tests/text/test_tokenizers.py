@@ -63,10 +63,8 @@ def test_texts_equal_hf(name, corpus):
 
 
 @pytest.mark.parametrize("name", list(gguf_vocab.PRES))
-def test_gguf_vocabulary_of_the_same_model(name, corpus, tmp_path):
+def test_gguf_vocabulary_of_the_same_model(name, corpus, tmp_path, text_tool):
     """The vocabulary as a GGUF would hold it gives the ids that the tokenizer.json gives."""
-    if not tool.is_text_tool():
-        pytest.skip("only text_tool takes a vocabulary as JSON")
     texts = mixed(corpus)
     model = tmp_path / "vocab.json"
     model.write_text(json.dumps(gguf_vocab.of_hf(packages.folder(name), gguf_vocab.PRES[name])))
@@ -93,10 +91,8 @@ def test_smollm2(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["llama3", "qwen3", "deepseek_v3", "gptoss", "gemma3", "llama2"])
-def test_streams_add_up(name, corpus):
+def test_streams_add_up(name, corpus, text_tool):
     """The deltas of a stream, joined, are the decoded ids; none holds half a character, stop strings end it in time."""
-    if not tool.is_text_tool():
-        pytest.skip("only text_tool streams given ids")
     hf = reference(name)
     texts = mixed(corpus)
     ids = [e.ids for e in hf.encode_batch(texts)] + random_ids(20, sorted(hf.get_vocab().values()), 300)

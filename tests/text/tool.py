@@ -24,6 +24,12 @@ def is_text_tool():
     return pathlib.Path(binary()).name == "text_tool"
 
 
+def text_tool():
+    """The text module's own tool beside the program under test; it takes vocabularies as JSON and streams given ids."""
+    named = pathlib.Path(binary()).resolve()
+    return named if is_text_tool() else named.parent / "src" / "text" / "text_tool"
+
+
 def run(*args, stdin=b"", check=True):
     done = subprocess.run([binary(), *map(str, args)], input=stdin, capture_output=True, timeout=300)
     if check and done.returncode != 0:
