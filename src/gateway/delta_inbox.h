@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <utility>
@@ -22,17 +23,31 @@ class DeltaInbox {
     Delta delta;
   };
 
-  // `wake` makes the I/O thread call Take; it is called with the lock held.
+  // `wake` makes the I/O thread call Take; it is called with the lock held. Where it throws, the
+  // next Push calls it again.
   explicit DeltaInbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  void Push(Item item) {
+  // False: there was no memory for it, and its generation lacks it now. The backend's thread, which
+  // serves all generations, is never left by an exception.
+  [[nodiscard]] bool Push(Item item) noexcept {
     const std::lock_guard lock(mutex_);
-    if (!wake_) return;
-    items_.push_back(std::move(item));
-    if (items_.size() == 1) wake_();
+    if (!wake_) return true;
+    bool kept = true;
+    try {
+      items_.push_back(std::move(item));
+    } catch (const std::exception&) {
+      kept = false;
+    }
+    try {
+      if (!woken_) wake_();
+      woken_ = true;
+    } catch (const std::exception&) {
+    }
+    return kept;
   }
   std::vector<Item> Take() {
     const std::lock_guard lock(mutex_);
+    woken_ = false;
     return std::exchange(items_, {});
   }
   // What comes from now on is dropped.
@@ -45,6 +60,7 @@ class DeltaInbox {
  private:
   std::mutex mutex_;
   std::function<void()> wake_;
+  bool woken_ = false;  // since the last Take
   std::vector<Item> items_;
 };
 

@@ -16,13 +16,34 @@ void Count(Metrics& metrics, Outcome outcome) {
   ++metrics.choices_finished[static_cast<size_t>(outcome)];
 }
 
-// A guess at what a choice's unwritten news take once they are JSON.
-int64_t HeldBytes(const ChoiceNews& news) {
-  constexpr int64_t kPerToken = 96;
-  int64_t bytes = static_cast<int64_t>(news.text.size());
-  for (const LogprobEntry& entry : news.logprobs)
-    bytes += kPerToken * static_cast<int64_t>(1 + entry.top.size());
+// What the logprobs of a token take as JSON at most; as values in memory they take less.
+constexpr int64_t kLogprobBytes = 64, kLogprobBytesPerByte = 10;
+
+int64_t JsonBytes(const LogprobEntry& entry) {
+  int64_t bytes = kLogprobBytes + kLogprobBytesPerByte * static_cast<int64_t>(entry.token.size());
+  for (const auto& [token, _] : entry.top)
+    bytes += kLogprobBytes + kLogprobBytesPerByte * static_cast<int64_t>(token.size());
   return bytes;
+}
+
+// An answer holds so much without drawing on what all answers share, so that ordinary ones never
+// fail because of others.
+constexpr int64_t kFreeAnswerBytes = 64 << 10;
+
+// What the choices take as JSON at least, in an answer that nothing can end before max_tokens.
+int64_t CertainBytes(const ApiRequest& request, int64_t choices) {
+  const SamplingParams& sampling = request.sampling;
+  const bool endless = sampling.ignore_eos && sampling.stop_token_ids.empty();
+  if (!request.stop.empty() || sampling.logprobs < 0) return 0;
+  const int64_t tokens = endless ? sampling.max_tokens : sampling.min_tokens;
+  return choices * tokens * (1 + sampling.logprobs) * kLogprobBytes;
+}
+
+ApiError AnswerTooLarge(int64_t bytes_max) {
+  return {.message = "the answer would be larger than the " + std::to_string(bytes_max) +
+                     " bytes that this server holds of one; ask for fewer of 'n', prompts, "
+                     "logprobs and 'max_tokens', or for 'stream': true",
+          .code = "answer_too_large"};
 }
 
 }  // namespace
@@ -36,7 +57,9 @@ Generation::Generation(const GenerationServices& services, AnswerHead head,
       received_(received) {}
 
 void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts,
-                       const SinkFactory& sinks) {
+                       ByteBudget::Lease lease, const SinkFactory& sinks) {
+  request_lease_ = std::move(lease);
+  answer_lease_ = services_.answers.NewLease();
   request_.stream = request.stream;
   request_.include_usage = request.include_usage;
   request_.continuous_usage = request.continuous_usage;
@@ -44,15 +67,18 @@ void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> pr
   request_.skip_special_tokens = request.skip_special_tokens;
   request_.ignored = request.ignored;
   if (!request_.ignored.empty()) headers_.emplace_back("x-sixfold-ignored", request_.ignored);
-  exchange_->ReleaseBody();
   const int n = request.sampling.n;
+  const auto choices = static_cast<int64_t>(prompts.size()) * n;
+  if (!request.stream && CertainBytes(request, choices) > services_.answer_bytes_max)
+    return Fail(AnswerTooLarge(services_.answer_bytes_max));
   const DecoderOptions decoding{
       .stop = request.stop,
       .special = request.skip_special_tokens ? DecoderOptions::Special::kSkip
                                              : DecoderOptions::Special::kKeep,
       .stop_string =
           request.include_stop ? DecoderOptions::Stop::kInclude : DecoderOptions::Stop::kLeaveOut};
-  choices_.resize(prompts.size() * static_cast<size_t>(n));
+  choices_.resize(static_cast<size_t>(choices));
+  ids_.reserve(prompts.size());  // an id that could not be kept could not be aborted
   for (size_t i = 0; i < choices_.size(); ++i) {
     choices_[i].decoder = services_.codec.NewDecoder(decoding);
     choices_[i].news.index = static_cast<int>(i);
@@ -114,6 +140,7 @@ void Generation::OnDelta(int prompt, Delta delta, Time now) {
     Finish(choice, *delta.finish, now);
   }
   if (request_.stream) WriteChoice(choice);
+  BoundHeldBytes();
   EndIfFinished();
 }
 
@@ -156,6 +183,7 @@ void Generation::HoldLogprobs(int prompt, Choice& choice, const SampledToken& sa
     choice.decoded_bytes += static_cast<int64_t>(entry.token.size());
     choice.decoded_code_points += CountCodePoints(entry.token);
   }
+  Hold(choice, JsonBytes(entry));
   choice.held_logprobs.emplace_back(start, std::move(entry));
 }
 
@@ -172,6 +200,7 @@ void Generation::ReleaseLogprobs(Choice& choice, bool all) {
 void Generation::ShowText(Choice& choice, std::string text) {
   choice.shown_bytes += static_cast<int64_t>(text.size());
   choice.news.text += text;
+  Hold(choice, static_cast<int64_t>(text.size()));
   ReleaseLogprobs(choice, false);
 }
 
@@ -201,14 +230,39 @@ void Generation::WriteChoice(Choice& choice) {
   news.first = false;
   news.text.clear();
   news.logprobs.clear();
+  Hold(choice, -choice.held_bytes);
+  for (const auto& [_, entry] : choice.held_logprobs) Hold(choice, JsonBytes(entry));
   choice.token_without_text = false;
   choice.final_written = choice.finished;
 }
 
+void Generation::Hold(Choice& choice, int64_t bytes) {
+  choice.held_bytes += bytes;
+  held_bytes_ += bytes;
+}
+
+bool Generation::AnswerIsTooLarge() const {
+  // Of a stream only logprobs of tokens without text are left after writing.
+  return held_bytes_ > (request_.stream ? services_.output_bytes_max : services_.answer_bytes_max);
+}
+
+// What an answer gathers that is not streamed, or a stream of tokens that show no text.
+void Generation::BoundHeldBytes() {
+  if (done_) return;
+  if (AnswerIsTooLarge()) {
+    return Fail(
+        AnswerTooLarge(request_.stream ? services_.output_bytes_max : services_.answer_bytes_max));
+  }
+  if (request_.stream || answer_lease_.Resize(std::max<int64_t>(0, held_bytes_ - kFreeAnswerBytes)))
+    return;
+  Fail(ErrorFromStatus(Status(StatusCode::kOverloaded,
+                              "answers that are not streamed hold " +
+                                  std::to_string(services_.answers.bytes_max()) +
+                                  " bytes in this server; try again, or with 'stream': true")));
+}
+
 void Generation::DropIfTooSlow() {
-  int64_t held = exchange_->queued_bytes();
-  for (const Choice& choice : choices_) held += HeldBytes(choice.news);
-  if (held <= services_.output_bytes_max) return;
+  if (exchange_->queued_bytes() + held_bytes_ <= services_.output_bytes_max) return;
   ++services_.metrics.slow_clients;
   OnGone();
   exchange_->Drop();
@@ -228,7 +282,11 @@ void Generation::EndIfFinished() {
     std::vector<ChoiceNews> all;
     for (Choice& choice : choices_) all.push_back(std::move(choice.news));
     ++services_.metrics.responses[200];
-    exchange_->Respond({.body = FullAnswer(head_, all, TotalUsage()), .headers = headers_});
+    HttpResponse response{.body = FullAnswer(head_, all, TotalUsage()), .headers = headers_};
+    answer_lease_.Resize(
+        std::max<int64_t>(0, static_cast<int64_t>(response.body.size()) - kFreeAnswerBytes));
+    response.lease = std::move(answer_lease_);
+    exchange_->Respond(std::move(response));
   } else {
     const bool held = std::any_of(choices_.begin(), choices_.end(),
                                   [](const Choice& c) { return !c.final_written; });
@@ -263,8 +321,11 @@ void Generation::AbortAll() {
   for (size_t i = 0; i < ids_.size(); ++i) {
     const auto begin = choices_.begin() + static_cast<std::ptrdiff_t>(i) * n;
     // Aborting what has ended would be a message for nothing.
-    if (std::any_of(begin, begin + n, [](const Choice& c) { return !c.finished; }))
+    if (std::none_of(begin, begin + n, [](const Choice& c) { return !c.finished; })) continue;
+    try {
       services_.backend.Abort(ids_[i]);
+    } catch (const std::exception&) {  // it is computed to its end then, for nobody
+    }
   }
   ids_.clear();
 }
@@ -276,6 +337,16 @@ void Generation::OnGone() {
   for (const Choice& choice : choices_) {
     if (!choice.finished) Count(services_.metrics, Outcome::kAbort);
   }
+}
+
+void Generation::GiveUp(const std::exception& why) {
+  try {
+    if (!done_)
+      return Fail(ErrorFromStatus(Internal(std::string("internal error: ") + why.what())));
+  } catch (const std::exception&) {
+  }
+  done_ = true;
+  exchange_->Drop();
 }
 
 void Generation::Fail(const ApiError& error) {

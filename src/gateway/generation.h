@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "gateway/backend.h"
+#include "gateway/byte_budget.h"
 #include "gateway/http_server.h"
 #include "gateway/metrics.h"
 #include "gateway/openai_format.h"
@@ -35,6 +37,8 @@ struct GenerationServices {
   Backend& backend;
   const TextCodec& codec;
   Metrics& metrics;
+  const ByteBudget& answers;            // answers that are not streamed, over all generations
+  int64_t answer_bytes_max = 64 << 20;  // of one of them
   int64_t output_bytes_max =
       1 << 20;  // of a stream, queued or held; beyond it the client is dropped
   int64_t coalesce_bytes = 32 << 10;  // queued beyond it: text is gathered into fewer events
@@ -49,11 +53,14 @@ class Generation {
 
   Generation(const GenerationServices& services, AnswerHead head,
              std::shared_ptr<Exchange> exchange, Headers headers, Time received);
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
 
   // Submits all prompts. What fails here is answered with its HTTP status; nothing of the stream is
   // out yet.
+  // lease: of what the request holds in the backend.
   void Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts,
-             const SinkFactory& sinks);
+             ByteBudget::Lease lease, const SinkFactory& sinks);
   void OnDelta(int prompt, Delta delta, Time now);
   void OnWritable();
   void OnGone();
@@ -61,6 +68,9 @@ class Generation {
   void KeepAlive(Time silent_since);
   // Answers with the error: an HTTP status before the first byte, an event after it.
   void Fail(const ApiError& error);
+  // After an exception in here, which must not reach other generations: as Fail, and where not even
+  // that succeeds the connection is closed.
+  void GiveUp(const std::exception& why);
   bool done() const { return done_; }
 
  private:
@@ -72,9 +82,11 @@ class Generation {
     int64_t decoded_bytes = 0, decoded_code_points = 0;  // of all tokens
     int64_t shown_bytes = 0;                             // of the text that left the decoder
     int64_t tokens = 0;
+    int64_t held_bytes = 0;  // of news and held_logprobs, as JSON
     Time last_token;
     bool finished = false, final_written = false;
-    bool token_without_text = false;  // to be shown as a chunk of its own, for there is no tokenizer
+    bool token_without_text =
+        false;  // to be shown as a chunk of its own, for there is no tokenizer
   };
 
   void TakeToken(int prompt, Choice& choice, const SampledToken& sampled);
@@ -87,6 +99,9 @@ class Generation {
   void EndIfFinished();
   void AbortAll();
   void DropIfTooSlow();
+  void Hold(Choice& choice, int64_t bytes);
+  bool AnswerIsTooLarge() const;
+  void BoundHeldBytes();
   void Send(const std::string& json);
   Usage TotalUsage() const;
 
@@ -100,6 +115,8 @@ class Generation {
   std::vector<int64_t> prompt_tokens_, prompt_code_points_;  // [prompts]
   std::vector<RequestId> ids_;                               // [prompts]
   std::vector<Choice> choices_;                              // [prompts * n]
+  ByteBudget::Lease request_lease_, answer_lease_;
+  int64_t held_bytes_ = 0;  // of all choices
   bool head_sent_ = false, first_token_seen_ = false, done_ = false;
   int unfinished_ = 0;
   Time last_sent_;  // of a stream: its head, event or comment

@@ -17,10 +17,10 @@
 #include <boost/beast/http/fields.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <exception>
+#include <list>
 #include <optional>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "gateway/http_text.h"
 
@@ -46,6 +46,7 @@ constexpr auto kFlushTime =
 // while its answer takes longer than this is given up.
 constexpr auto kPausedMax = std::chrono::seconds(2);
 constexpr size_t kReadBytes = 16 << 10;
+constexpr auto kRetryPause = std::chrono::milliseconds(1);  // after an exception in the I/O thread
 constexpr int kRejectedConnections =
     256;  // over max_connections: answered 503; beyond these closed without a word
 
@@ -112,6 +113,23 @@ void RaiseDescriptorLimit(int connections) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Set while an operation is under way, from its beginning until its handler begins or is destroyed
+// without being called: Asio drops a handler when it finds no memory itself.
+class Pending {
+ public:
+  explicit Pending(bool& flag) : flag_(&flag) { flag = true; }
+  Pending(Pending&& other) noexcept : flag_(std::exchange(other.flag_, nullptr)) {}
+  Pending& operator=(Pending&&) = delete;
+  ~Pending() { End(); }
+  void End() {
+    if (flag_ != nullptr) *flag_ = false;
+    flag_ = nullptr;
+  }
+
+ private:
+  bool* flag_;
+};
+
 class Connection;
 
 }  // namespace
@@ -122,22 +140,43 @@ struct HttpServer::Impl {
         acceptor(io),
         signals(io),
         accept_retry(io),
-        sweep(io),
-        workers(std::max(1, o.workers)) {}
+        workers(std::max(1, o.workers)),
+        held_bytes(o.max_buffered_body_bytes) {}
 
+  // Work that begins itself again by a timer.
+  struct Periodic {
+    asio::steady_timer timer;
+    std::chrono::milliseconds period;
+    std::function<void()> work;
+    bool& pending;
+    bool until_end = false;  // goes on while connections end, beyond the beginning of a stop
+  };
+
+  void Fault(std::string_view place) const {
+    if (options.fault) options.fault(place);
+  }
+  void Arm();
   void Accept();
+  void RetryAccept();
+  void Admit(Socket socket);
   void WaitForSignal();
+  void AddPeriodic(std::chrono::milliseconds period, bool until_end, std::function<void()> work);
+  void Wait(Periodic& periodic);
   void Sweep();
+  void CancelPeriodics();
   void Remove(Connection* connection);
   void BeginStop();
   void Run();
 
   const HttpOptions options;
+  // Before `io`, which destroys the handlers that clear them.
+  bool accept_pending = false, signal_pending = false;
+  std::list<bool> periodic_pending;
   asio::io_context io{1};
   std::optional<asio::executor_work_guard<Executor>> work{io.get_executor()};
   Acceptor acceptor;
   asio::signal_set signals;
-  asio::steady_timer accept_retry, sweep;
+  asio::steady_timer accept_retry;
   asio::thread_pool workers;
   std::thread thread;
   HttpHandler* handler = nullptr;
@@ -146,8 +185,8 @@ struct HttpServer::Impl {
   // I/O thread only. shared_ptr: asio's pending operations hold a connection beyond its removal
   // from here.
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
-  std::unordered_set<std::shared_ptr<asio::steady_timer>> timers;  // of After
-  int64_t buffered_body_bytes = 0;
+  std::list<Periodic> periodics;
+  const ByteBudget held_bytes;
   bool draining = false;
   bool stopping = false;
   Clock::time_point stop_deadline;
@@ -163,29 +202,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
       : server_(server), socket_(std::move(socket)), rejected_(rejected) {}
 
   void Start() {
-    ErrorCode ec;
-    socket_.set_option(Tcp::no_delay(true), ec);
-    ResetParser();
-    deadline_ = Clock::now() + server_.options.header_timeout;
-    StartRead();
+    Guarded("start", [this] {
+      ErrorCode ec;
+      socket_.set_option(Tcp::no_delay(true), ec);
+      ResetParser();
+      deadline_ = Clock::now() + server_.options.header_timeout;
+      StartRead();
+    });
   }
 
   // Called every kSweepPeriod: what waits too long ends here.
   void CheckTime(Clock::time_point now) {
-    if (queued_bytes() > 0 && now > write_deadline_) return Lose();
-    if (state_ == State::kHandling && read_paused_ && now > paused_since_ + kPausedMax)
-      return Lose();
-    if (state_ == State::kHandling || now <= deadline_) return;
-    if (state_ == State::kReading && parser_started_) {
-      return Refuse(408, "the request did not arrive in time");
-    }
-    Close();
+    Guarded("check", [&] { EndIfLate(now); });
   }
   bool idle() const { return state_ != State::kHandling && queued_bytes() == 0; }
   void Close();
   void Lose();  // the client is gone: tell the handler, then close
 
-  // The part behind Exchange; `serial` names the request it was made for.
+  // The part behind Exchange; `serial` names the request it was made for. What cannot be written
+  // (out of memory) ends the connection, which its handler hears by `gone`; nothing is thrown.
   bool Current(uint64_t serial) const {
     return state_ == State::kHandling && serial == serial_ && !answered_;
   }
@@ -193,7 +228,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void StartStream(const HttpResponse& head);
   void WriteStream(std::string_view bytes);
   void EndStream();
-  void ReleaseBody();
   int64_t queued_bytes() const {
     return static_cast<int64_t>(out_.size() + writing_.size() - written_);
   }
@@ -205,6 +239,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   enum class State { kReading, kHandling, kLingering, kClosed };
 
+  template <typename Work>
+  void Guarded(std::string_view place, Work work);
+  void EndIfLate(Clock::time_point now);
   void ResetParser();
   void StartRead();
   void OnRead(const ErrorCode& ec, size_t bytes);
@@ -214,7 +251,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnParseError(const ErrorCode& ec);
   void Refuse(int status, const std::string& message);
   void Dispatch();
-  void Append(std::string_view bytes);
+  void Append(std::string bytes);
   void StartWrite();
   void OnWritten(const ErrorCode& ec, size_t bytes);
   void OnFlushed();
@@ -233,7 +270,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Parser> parser_;
   bool parser_started_ = false, header_seen_ = false;
   bool reading_ = false, read_paused_ = false, peer_eof_ = false;
-  int64_t body_bytes_ = 0;  // counted in the server's buffered_body_bytes
+  ByteBudget::Lease body_lease_;
 
   uint64_t serial_ = 0;
   bool keep_alive_ = true, http10_ = false, head_only_ = false;
@@ -241,8 +278,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool chunked_ = false;
   std::function<void()> gone_, writable_;
 
-  std::string out_, writing_;  // queued; handed to the socket
-  size_t written_ = 0;         // of writing_
+  std::string out_, writing_;    // queued; handed to the socket
+  ByteBudget::Lease out_lease_;  // of the answer that is being written
+  size_t written_ = 0;           // of writing_
   bool write_pending_ = false;
 };
 
@@ -262,9 +300,6 @@ class ConnectionExchange final : public Exchange {
   void EndStream() override {
     if (connection_->Current(serial_)) connection_->EndStream();
   }
-  void ReleaseBody() override {
-    if (connection_->Current(serial_)) connection_->ReleaseBody();
-  }
   void Drop() override {
     if (connection_->Current(serial_)) connection_->Close();
   }
@@ -281,11 +316,33 @@ class ConnectionExchange final : public Exchange {
   const uint64_t serial_;
 };
 
+// What is thrown here concerns this connection alone.
+template <typename Work>
+void Connection::Guarded(std::string_view place, Work work) {
+  try {
+    server_.Fault(place);
+    work();
+  } catch (const std::exception&) {
+    Lose();
+  }
+}
+
+void Connection::EndIfLate(Clock::time_point now) {
+  if (queued_bytes() > 0 && now > write_deadline_) return Lose();
+  if (state_ == State::kHandling && read_paused_ && now > paused_since_ + kPausedMax) return Lose();
+  if (state_ == State::kHandling || now <= deadline_) return;
+  if (state_ == State::kReading && parser_started_) {
+    return Refuse(408, "the request did not arrive in time");
+  }
+  Close();
+}
+
 void Connection::ResetParser() {
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(server_.options.max_header_bytes));
   parser_->body_limit(static_cast<uint64_t>(server_.options.max_body_bytes));
   parser_started_ = header_seen_ = false;
+  body_lease_ = server_.held_bytes.NewLease();
   state_ = State::kReading;
 }
 
@@ -297,12 +354,13 @@ void Connection::StartRead() {
     paused_since_ = Clock::now();
     return;
   }
-  reading_ = true;
   socket_.async_read_some(asio::buffer(read_bytes_),
                           [self = shared_from_this()](const ErrorCode& ec, size_t bytes) {
                             self->reading_ = false;
-                            if (self->state_ != State::kClosed) self->OnRead(ec, bytes);
+                            if (self->state_ == State::kClosed) return;
+                            self->Guarded("read", [&] { self->OnRead(ec, bytes); });
                           });
+  reading_ = true;
 }
 
 void Connection::OnRead(const ErrorCode& ec, size_t bytes) {
@@ -347,12 +405,8 @@ void Connection::ParseInput() {
     if (ec == http::error::need_more) break;
     if (ec) return OnParseError(ec);
     if (parser_->is_header_done() && !header_seen_ && !OnHeader()) return;
-    const auto body = static_cast<int64_t>(parser_->get().body().size());
-    server_.buffered_body_bytes += body - body_bytes_;
-    body_bytes_ = body;
-    if (server_.buffered_body_bytes > server_.options.max_buffered_body_bytes) {
+    if (!body_lease_.Resize(static_cast<int64_t>(parser_->get().body().size())))
       return Refuse(429, "too many request bodies are being held; try again");
-    }
   }
   if (parser_->is_done()) return Dispatch();
   StartRead();
@@ -400,6 +454,8 @@ void Connection::Refuse(int status, const std::string& message) {
   ++serial_;
   answered_ = chunked_ = head_only_ = keep_alive_ = false;
   gone_ = writable_ = nullptr;
+  std::string().swap(parser_->get().body());
+  body_lease_.Release();
   HttpResponse response = server_.handler->OnProtocolError(status, message);
   Respond(std::move(response));
   in_.consume(in_.size());
@@ -420,6 +476,7 @@ void Connection::Dispatch() {
   request.request_id = HeaderValue(message, "x-request-id", 256);
   request.content_encoding = JoinedHeader(message, http::field::content_encoding);
   request.body = std::move(message.body());
+  request.body_lease = std::move(body_lease_);
   state_ = State::kHandling;
   ++serial_;
   head_only_ = request.method == "HEAD";
@@ -436,50 +493,62 @@ void Connection::Dispatch() {
 
 void Connection::Respond(HttpResponse response) {
   if (chunked_) return Lose();  // the head of a stream is out: nothing else can be said
-  keep_alive_ = keep_alive_ && !server_.draining;
-  answered_ = true;
-  std::string bytes = FormatHttpHead(response, BodyFraming::kLength, keep_alive_);
-  if (!head_only_) bytes += response.body;
-  Append(bytes);
+  Guarded("respond", [&] {
+    keep_alive_ = keep_alive_ && !server_.draining;
+    std::string head = FormatHttpHead(response, BodyFraming::kLength, keep_alive_);
+    out_lease_ = std::move(response.lease);
+    if (head_only_) response.body.clear();
+    response.body.insert(0, head);  // large answers are not copied
+    Append(std::move(response.body));
+    answered_ = true;
+  });
 }
 
 void Connection::StartStream(const HttpResponse& head) {
   chunked_ = !http10_;
   keep_alive_ = keep_alive_ && chunked_ && !server_.draining;
-  Append(FormatHttpHead(head, chunked_ ? BodyFraming::kChunked : BodyFraming::kUntilClose,
-                        keep_alive_));
+  const BodyFraming framing = chunked_ ? BodyFraming::kChunked : BodyFraming::kUntilClose;
+  Guarded("respond", [&] { Append(FormatHttpHead(head, framing, keep_alive_)); });
 }
 
 void Connection::WriteStream(std::string_view bytes) {
   if (bytes.empty()) return;
-  chunked_ ? Append(HttpChunk(bytes)) : Append(bytes);
+  Guarded("respond", [&] { Append(chunked_ ? HttpChunk(bytes) : std::string(bytes)); });
 }
 
 void Connection::EndStream() {
-  answered_ = true;
-  if (chunked_) return Append(kLastHttpChunk);
-  if (queued_bytes() == 0) OnFlushed();
+  Guarded("respond", [&] {
+    if (chunked_) Append(std::string(kLastHttpChunk));
+    answered_ = true;
+    if (queued_bytes() == 0) OnFlushed();
+  });
 }
 
-void Connection::Append(std::string_view bytes) {
+void Connection::Append(std::string bytes) {
   if (queued_bytes() == 0) write_deadline_ = Clock::now() + server_.options.write_timeout;
-  out_ += bytes;
+  if (out_.empty()) {
+    out_ = std::move(bytes);
+  } else {
+    out_ += bytes;
+  }
   if (!write_pending_) StartWrite();
 }
 
 void Connection::StartWrite() {
   if (written_ == writing_.size()) {
     writing_.clear();
+    if (writing_.capacity() > kReadBytes) writing_ = {};  // a large answer's memory is given back
     written_ = 0;
     std::swap(writing_, out_);
     if (writing_.empty()) return OnFlushed();
   }
-  write_pending_ = true;
   socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
                            [self = shared_from_this()](const ErrorCode& ec, size_t bytes) {
                              self->write_pending_ = false;
-                             if (self->state_ != State::kClosed) self->OnWritten(ec, bytes);
+                             if (self->state_ == State::kClosed) return;
+                             self->Guarded("write", [&] { self->OnWritten(ec, bytes); });
                            });
+  write_pending_ = true;
 }
 
 void Connection::OnWritten(const ErrorCode& ec, size_t bytes) {
@@ -499,7 +568,7 @@ void Connection::OnFlushed() {
     return;
   }
   gone_ = writable_ = nullptr;
-  ReleaseBody();
+  out_lease_.Release();
   if (!keep_alive_ || server_.stopping) return Linger();
   if (peer_eof_) return Close();
   ResetParser();
@@ -519,11 +588,6 @@ void Connection::Linger() {
   StartRead();
 }
 
-void Connection::ReleaseBody() {
-  server_.buffered_body_bytes -= body_bytes_;
-  body_bytes_ = 0;
-}
-
 void Connection::Lose() {
   auto gone = std::move(gone_);
   const bool unanswered = state_ == State::kHandling && !answered_;
@@ -534,7 +598,8 @@ void Connection::Lose() {
 void Connection::Close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
-  ReleaseBody();
+  body_lease_.Release();
+  out_lease_.Release();
   gone_ = writable_ = nullptr;
   ErrorCode ec;
   socket_.close(ec);
@@ -543,68 +608,117 @@ void Connection::Close() {
 
 }  // namespace
 
+// Begins whatever goes on for ever and is not under way, be it for the first time or because an
+// exception has ended it.
+void HttpServer::Impl::Arm() {
+  Fault("arm");
+  Accept();
+  if (options.handle_signals) WaitForSignal();
+  for (Periodic& periodic : periodics) Wait(periodic);
+}
+
 void HttpServer::Impl::Accept() {
-  acceptor.async_accept(io.get_executor(), [this](const ErrorCode& ec, Socket socket) {
+  if (accept_pending || stopping) return;
+  const auto on_accept = [this](Pending& pending, const ErrorCode& ec, Socket socket) {
+    pending.End();
     if (!acceptor.is_open() || stopping) return;
-    if (ec) {  // out of descriptors, say: wait for some to come back
-      accept_retry.expires_after(std::chrono::milliseconds(100));
-      accept_retry.async_wait([this](const ErrorCode& error) {
-        if (!error && acceptor.is_open()) Accept();
-      });
-      return;
-    }
-    const int open = static_cast<int>(connections.size());
-    if (open < options.max_connections + kRejectedConnections) {
-      auto connection =
-          std::make_shared<Connection>(*this, std::move(socket), open >= options.max_connections);
-      connections.emplace(connection.get(), connection);
-      connection->Start();
-    }
+    if (ec) return RetryAccept();
     Accept();
+    Admit(std::move(socket));
+  };
+  acceptor.async_accept(io.get_executor(), [on_accept, pending = Pending(accept_pending)](
+                                               const ErrorCode& ec, Socket socket) mutable {
+    on_accept(pending, ec, std::move(socket));
   });
+}
+
+// Out of descriptors, say: waits for some to come back.
+void HttpServer::Impl::RetryAccept() {
+  accept_retry.expires_after(std::chrono::milliseconds(100));
+  accept_retry.async_wait([this, pending = Pending(accept_pending)](const ErrorCode& ec) mutable {
+    pending.End();
+    if (!ec) Accept();
+  });
+}
+
+void HttpServer::Impl::Admit(Socket socket) {
+  Fault("accept");
+  const int open = static_cast<int>(connections.size());
+  if (open >= options.max_connections + kRejectedConnections) return;
+  auto connection =
+      std::make_shared<Connection>(*this, std::move(socket), open >= options.max_connections);
+  connections.emplace(connection.get(), connection);
+  connection->Start();
 }
 
 void HttpServer::Impl::WaitForSignal() {
-  signals.async_wait([this](const ErrorCode& ec, int) {
+  if (signal_pending || stopping) return;
+  signals.async_wait([this, pending = Pending(signal_pending)](const ErrorCode& ec, int) mutable {
+    pending.End();
     if (ec) return;
-    handler->OnSignal();
     WaitForSignal();
+    Fault("signal");
+    handler->OnSignal();
   });
 }
 
+void HttpServer::Impl::AddPeriodic(std::chrono::milliseconds period, bool until_end,
+                                   std::function<void()> work) {
+  periodics.push_back({.timer = asio::steady_timer(io),
+                       .period = period,
+                       .work = std::move(work),
+                       .pending = periodic_pending.emplace_back(false),
+                       .until_end = until_end});
+}
+
+void HttpServer::Impl::Wait(Periodic& periodic) {
+  if (periodic.pending || (stopping && (!periodic.until_end || connections.empty()))) return;
+  periodic.timer.expires_after(periodic.period);
+  periodic.timer.async_wait(
+      [this, &periodic, pending = Pending(periodic.pending)](const ErrorCode& ec) mutable {
+        pending.End();
+        if (ec) return;
+        Wait(periodic);
+        periodic.work();
+      });
+}
+
 void HttpServer::Impl::Sweep() {
-  sweep.expires_after(kSweepPeriod);
-  sweep.async_wait([this](const ErrorCode& ec) {
-    if (ec) return;
-    const auto now = Clock::now();
-    std::vector<std::shared_ptr<Connection>> all;
-    for (const auto& [_, connection] : connections) all.push_back(connection);
-    for (const auto& connection : all) {
-      if (stopping && (connection->idle() || now > stop_deadline)) {
-        connection->Close();
-      } else {
-        connection->CheckTime(now);
-      }
+  Fault("sweep");
+  const auto now = Clock::now();
+  std::vector<std::shared_ptr<Connection>> all;
+  for (const auto& [_, connection] : connections) all.push_back(connection);
+  for (const auto& connection : all) {
+    if (stopping && (connection->idle() || now > stop_deadline)) {
+      connection->Close();
+    } else {
+      connection->CheckTime(now);
     }
-    if (stopping && connections.empty()) return;
-    Sweep();
-  });
+  }
+}
+
+void HttpServer::Impl::CancelPeriodics() {
+  for (Periodic& periodic : periodics) {
+    if (!periodic.until_end || connections.empty()) periodic.timer.cancel();
+  }
 }
 
 void HttpServer::Impl::Run() {
   while (true) {
     try {
+      Arm();
       io.run();
       return;
     } catch (const std::exception&) {
-      // A handler that ran out of memory loses its own work; the others go on.
+      // What threw has lost its own work. Where memory is short, a pause may find more.
+      std::this_thread::sleep_for(kRetryPause);
     }
   }
 }
 
 void HttpServer::Impl::Remove(Connection* connection) {
   connections.erase(connection);
-  if (stopping && connections.empty()) sweep.cancel();
+  if (stopping && connections.empty()) CancelPeriodics();
 }
 
 void HttpServer::Impl::BeginStop() {
@@ -615,14 +729,13 @@ void HttpServer::Impl::BeginStop() {
   acceptor.close(ec);
   signals.cancel(ec);
   accept_retry.cancel();
-  for (const auto& timer : timers) timer->cancel();
+  CancelPeriodics();
   work.reset();
   std::vector<std::shared_ptr<Connection>> all;
   for (const auto& [_, connection] : connections) all.push_back(connection);
   for (const auto& connection : all) {
     if (connection->idle()) connection->Close();
   }
-  if (connections.empty()) sweep.cancel();
 }
 
 HttpServer::HttpServer() = default;
@@ -674,31 +787,30 @@ void HttpServer::Start(HttpHandler& handler) {
     ErrorCode ec;
     impl_->signals.add(SIGINT, ec);
     impl_->signals.add(SIGTERM, ec);
-    impl_->WaitForSignal();
   }
-  impl_->Accept();
-  impl_->Sweep();
+  Impl& impl = *impl_;
+  impl.AddPeriodic(kSweepPeriod, true, [&impl] { impl.Sweep(); });
   impl_->thread = std::thread([impl = impl_.get()] { impl->Run(); });
 }
 
 void HttpServer::Post(std::function<void()> work) { asio::post(impl_->io, std::move(work)); }
 
 void HttpServer::RunOnWorker(std::function<void()> work) {
-  asio::post(impl_->workers, std::move(work));
+  asio::post(impl_->workers, [work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception&) {  // would end the process; whoever gave the work finds out
+    }
+  });
 }
 
-void HttpServer::After(std::chrono::milliseconds delay, std::function<void()> work) {
-  if (impl_->stopping) return;
-  auto timer = std::make_shared<asio::steady_timer>(impl_->io, delay);
-  impl_->timers.insert(timer);
-  timer->async_wait([impl = impl_.get(), timer, work = std::move(work)](const ErrorCode& ec) {
-    impl->timers.erase(timer);
-    if (!ec) work();
-  });
+void HttpServer::Every(std::chrono::milliseconds period, std::function<void()> work) {
+  impl_->AddPeriodic(period, false, std::move(work));
 }
 
 void HttpServer::SetDraining() { impl_->draining = true; }
 int HttpServer::connections() const { return static_cast<int>(impl_->connections.size()); }
+const ByteBudget& HttpServer::held_bytes() const { return impl_->held_bytes; }
 
 void HttpServer::Stop() {
   asio::post(impl_->io, [impl = impl_.get()] { impl->BeginStop(); });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "gateway/byte_budget.h"
 
 namespace sixfold::gateway {
 
@@ -22,13 +23,18 @@ struct HttpOptions {
   int max_connections = 2048;  // beyond it a connection is answered 503 and closed
   int max_header_bytes = 32 << 10;
   int64_t max_body_bytes = 10 << 20;
-  int64_t max_buffered_body_bytes = 256 << 20;  // bodies held over all connections; beyond it 429
-  int64_t max_pipelined_bytes = 256 << 10;      // read ahead while an answer is under way
+  // What requests hold over all connections, also of clients that have left: bodies, and what was
+  // made of them. Beyond it 429.
+  int64_t max_buffered_body_bytes = 256 << 20;
+  int64_t max_pipelined_bytes = 256 << 10;           // read ahead while an answer is under way
   std::chrono::milliseconds header_timeout{10'000};  // first byte to end of header
   std::chrono::milliseconds body_timeout{120'000};   // end of header to end of body
   std::chrono::milliseconds idle_timeout{120'000};   // between requests of a connection
   std::chrono::milliseconds write_timeout{30'000};   // without any progress of a write
   bool handle_signals = false;  // SIGINT and SIGTERM go to HttpHandler::OnSignal
+  // Of tests only: called where work of the I/O thread and of the workers begins, with the name of
+  // the place; what it throws is as an exception (out of memory) there. May be empty.
+  std::function<void(std::string_view place)> fault;
 };
 
 struct HttpRequest {
@@ -39,6 +45,7 @@ struct HttpRequest {
   std::string request_id;        // header x-request-id, "" when absent or over 256 bytes
   std::string content_encoding;  // all such fields joined by commas, "" when absent
   std::string body;              // as sent
+  ByteBudget::Lease body_lease;  // kept for as long as the body, or what was made of it
 };
 
 struct HttpResponse {
@@ -46,6 +53,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;
+  ByteBudget::Lease lease;  // kept until the client has the answer, or is gone
 };
 
 // One request's answer: either Respond, or StartStream, Write..., EndStream. Calls after the client
@@ -58,7 +66,6 @@ class Exchange {
   virtual void Write(
       std::string_view bytes) = 0;  // sent at once when the socket takes it, else queued
   virtual void EndStream() = 0;
-  virtual void ReleaseBody() = 0;            // the request's body is no longer held by the handler
   virtual void Drop() = 0;                   // closes the connection; `gone` is not called
   virtual int64_t queued_bytes() const = 0;  // written but not yet taken by the socket
   // gone: the client closed before the answer's end. writable: the queue became empty. Both I/O
@@ -78,6 +85,8 @@ class HttpHandler {
   virtual void OnSignal() = 0;
 };
 
+// An exception (out of memory, say) costs the connection or the piece of work that it came from and
+// nothing else: accepting, signals and periodic work go on.
 // Thread rule: Post, RunOnWorker, Stop and Join from any thread; the rest from the I/O thread.
 class HttpServer {
  public:
@@ -92,10 +101,11 @@ class HttpServer {
   void Start(HttpHandler& handler);       // `handler` outlives Join
   void Post(std::function<void()> work);  // runs in the I/O thread
   void RunOnWorker(std::function<void()> work);
-  void After(std::chrono::milliseconds delay,
-             std::function<void()> work);  // I/O thread; dropped by Stop
-  void SetDraining();                      // from now on every answer closes its connection
+  // Runs `work` in the I/O thread again and again until Stop, whatever it throws. Before Start.
+  void Every(std::chrono::milliseconds period, std::function<void()> work);
+  void SetDraining();  // from now on every answer closes its connection
   int connections() const;
+  const ByteBudget& held_bytes() const;  // of requests
   // No more connections; queued output goes out for up to a second, then all is closed.
   void Stop();
   void Join();

@@ -14,7 +14,7 @@
 #include "gateway/json_writer.h"
 #include "gateway/metrics.h"
 #include "gateway/openai_format.h"
-#include "gateway/prepare.h"
+#include "gateway/prepare_queue.h"
 
 namespace sixfold::gateway {
 namespace {
@@ -110,6 +110,19 @@ int64_t LongestToken(const TextCodec& codec, int64_t vocab) {
   return static_cast<int64_t>(longest);
 }
 
+// What a request holds in the backend from its beginning to its end.
+int64_t RequestBytes(const Prepared& prepared) {
+  constexpr int64_t kBiasBytes = 48;
+  const SamplingParams& sampling = prepared.request.sampling;
+  int64_t tokens = 0;
+  for (const PreparedPrompt& prompt : prepared.prompts)
+    tokens += static_cast<int64_t>(prompt.tokens.size()) * sampling.n;
+  const auto copies = static_cast<int64_t>(prepared.prompts.size()) + 1;
+  tokens += copies * static_cast<int64_t>(sampling.stop_token_ids.size());
+  return tokens * static_cast<int64_t>(sizeof(TokenId)) +
+         copies * kBiasBytes * static_cast<int64_t>(sampling.logit_bias.size());
+}
+
 ApiError ShuttingDown() {
   return ErrorFromStatus(
       Status(StatusCode::kUnavailable, "the server is shutting down; try another or later"));
@@ -127,6 +140,8 @@ struct Server::Impl final : HttpHandler {
         services{.backend = b,
                  .codec = c,
                  .metrics = metrics,
+                 .answers = answers,
+                 .answer_bytes_max = options.answer_bytes_max,
                  .output_bytes_max = options.output_bytes_max} {}
 
   void OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest request) override;
@@ -141,27 +156,42 @@ struct Server::Impl final : HttpHandler {
   void AnswerGet(Exchange& exchange, Route route, const HttpRequest& request,
                  const Headers& headers);
   void StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint, HttpRequest request);
-  void OnPrepared(uint64_t key, std::variant<Prepared, ApiError> result);
+  void OnPrepared(Preparation& preparation);
   void TakeDeltas();
   template <typename Call>
   void With(uint64_t key, Call call);
+  template <typename Call>
+  void WithAll(Call call);
   void FailEverything(const ApiError& error);
   void Tick();
-  void OnBackendFailure(const Status& why);
+  void EndAfterFailure();
+  void EndIfDrained();
+  void Fault(std::string_view place) const {
+    if (options.http.fault) options.http.fault(place);
+  }
   std::string NewId(const char* prefix);
 
   const ServerOptions options;
   Backend& backend;
   const TextCodec& codec;
-  PrepareOptions prepare;
   ModelCard card;
   Metrics metrics;
+  const ByteBudget answers{options.held_answer_bytes_max};
   const GenerationServices services;
-  std::unordered_map<uint64_t, std::unique_ptr<Generation>> generations;
+  struct Running {
+    std::unique_ptr<Generation> generation;
+    std::shared_ptr<std::atomic<bool>> lost;  // a Delta of it: set by a sink
+  };
+  std::unordered_map<uint64_t, Running> generations;
+  uint64_t busy = 0;  // key of the generation that is being called, 0: none
   uint64_t next_key = 1;
   std::mt19937_64 random{std::random_device{}()};
   int stop_requests = 0;
-  bool failed = false;                // the backend
+  Clock::time_point drain_until;
+  Status failure;  // of the backend
+  Clock::time_point failed_at;
+  bool failure_told = false;
+  std::optional<PrepareQueue> prepare;
   std::shared_ptr<DeltaInbox> inbox;  // shared with the sinks, see DeltaInbox
   std::unique_ptr<HttpServer> http;   // last: its threads end first
 };
@@ -171,7 +201,8 @@ Headers Server::Impl::CommonHeaders(const std::string& request_id) const {
   if (!request_id.empty()) headers.emplace_back("x-request-id", request_id);
   if (!options.cors_origin.empty()) {
     headers.emplace_back("access-control-allow-origin", options.cors_origin);
-    headers.emplace_back("access-control-expose-headers", "x-request-id, retry-after, x-sixfold-ignored");
+    headers.emplace_back("access-control-expose-headers",
+                         "x-request-id, retry-after, x-sixfold-ignored");
   }
   return headers;
 }
@@ -311,6 +342,10 @@ void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint 
   auto codings = ParseContentCodings(request.content_encoding);
   if (const auto* error = std::get_if<ApiError>(&codings))
     return AnswerError(*exchange, *error, CommonHeaders(request.request_id));
+  if (prepare->full()) {
+    const Status status(StatusCode::kOverloaded, "too many requests wait to be read; try again");
+    return AnswerError(*exchange, ErrorFromStatus(status), CommonHeaders(request.request_id));
+  }
   const uint64_t key = next_key++;
   AnswerHead head{.endpoint = endpoint,
                   .id = NewId(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-"),
@@ -318,102 +353,140 @@ void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint 
                   .model = card.names.front(),
                   .fingerprint = backend.fingerprint()};
   Headers headers = CommonHeaders(request.request_id.empty() ? head.id : request.request_id);
-  // shared_ptr: a worker may come to a request whose client and generation are gone.
-  auto wanted = std::make_shared<std::atomic<bool>>(true);
-  const auto gone = [this, key, wanted] {
-    wanted->store(false, std::memory_order_relaxed);
+  auto preparation = std::make_shared<Preparation>();
+  preparation->key = key;
+  preparation->endpoint = endpoint;
+  preparation->codings = std::get<std::vector<ContentCoding>>(std::move(codings));
+  preparation->body = std::move(request.body);
+  preparation->lease = std::move(request.body_lease);
+  const auto gone = [this, key] {
+    prepare->Forget(key);
     With(key, [](Generation& g) { g.OnGone(); });
   };
   exchange->SetCallbacks(gone, [this, key] { With(key, [](Generation& g) { g.OnWritable(); }); });
-  generations.emplace(key,
-                      std::make_unique<Generation>(services, std::move(head), std::move(exchange),
-                                                   std::move(headers), Clock::now()));
-  http->RunOnWorker([this, key, endpoint, wanted,
-                     codings = std::get<std::vector<ContentCoding>>(std::move(codings)),
-                     body = std::move(request.body)]() mutable {
-    if (!wanted->load(std::memory_order_relaxed)) return;
-    std::variant<Prepared, ApiError> result;
-    try {
-      // The decoded body lives only here, so that each worker holds one at most.
-      auto plain = DecodeContent(codings, std::move(body), options.http.max_body_bytes);
-      if (auto* error = std::get_if<ApiError>(&plain)) {
-        result = std::move(*error);
-      } else {
-        result = Prepare(endpoint, std::get<std::string>(plain), prepare, codec);
-      }
-    } catch (const std::exception& e) {  // out of memory: this request fails, the server stays
-      result =
-          ErrorFromStatus(Internal(std::string("the request could not be prepared: ") + e.what()));
-    }
-    http->Post(
-        [this, key, result = std::move(result)]() mutable { OnPrepared(key, std::move(result)); });
-  });
+  generations.emplace(
+      key, Running{std::make_unique<Generation>(services, std::move(head), std::move(exchange),
+                                                std::move(headers), Clock::now()),
+                   std::make_shared<std::atomic<bool>>(false)});
+  try {
+    Fault("queue");
+    prepare->Add(std::move(preparation));
+  } catch (const std::exception& e) {
+    With(key, [&](Generation& g) { g.GiveUp(e); });
+  }
 }
 
-void Server::Impl::OnPrepared(uint64_t key, std::variant<Prepared, ApiError> result) {
+void Server::Impl::OnPrepared(Preparation& preparation) {
+  const uint64_t key = preparation.key;
   With(key, [&](Generation& generation) {
-    if (const auto* error = std::get_if<ApiError>(&result)) return generation.Fail(*error);
-    auto& prepared = std::get<Prepared>(result);
-    generation.Begin(prepared.request, std::move(prepared.prompts),
-                     [this, key](int prompt) -> Backend::Sink {
-                       return [inbox = inbox, key, prompt](Delta delta) {
-                         inbox->Push({key, prompt, std::move(delta)});
-                       };
-                     });
+    Fault("prepared");
+    if (const char* why = preparation.exception.data(); *why != '\0') {
+      return generation.Fail(
+          ErrorFromStatus(Internal(std::string("the request could not be prepared: ") + why)));
+    }
+    if (const auto* error = std::get_if<ApiError>(&preparation.result))
+      return generation.Fail(*error);
+    auto& prepared = std::get<Prepared>(preparation.result);
+    if (!preparation.lease.Resize(RequestBytes(prepared))) {
+      preparation.lease.Release();
+      return generation.Fail(ErrorFromStatus(
+          Status(StatusCode::kOverloaded, "too much is held for other requests; try again")));
+    }
+    const auto sinks = [this, key](int prompt) -> Backend::Sink {
+      return [inbox = inbox, lost = generations.at(key).lost, key, prompt](Delta delta) {
+        if (!inbox->Push({key, prompt, std::move(delta)})) lost->store(true);
+      };
+    };
+    generation.Begin(prepared.request, std::move(prepared.prompts), std::move(preparation.lease),
+                     sinks);
   });
 }
 
 void Server::Impl::TakeDeltas() {
   const auto now = Clock::now();
   for (DeltaInbox::Item& item : inbox->Take()) {
-    With(item.generation,
-         [&](Generation& g) { g.OnDelta(item.prompt, std::move(item.delta), now); });
+    With(item.generation, [&](Generation& g) {
+      Fault("delta");
+      g.OnDelta(item.prompt, std::move(item.delta), now);
+    });
   }
 }
 
-// Calls into a generation that may end by it, and forgets it then.
+// Calls into a generation that may end by it, and forgets it then. What is thrown ends that
+// generation alone.
 template <typename Call>
 void Server::Impl::With(uint64_t key, Call call) {
   const auto it = generations.find(key);
   if (it == generations.end()) return;
-  call(*it->second);
-  // `call` may have changed the map only by ending this very generation, never by adding one.
-  if (!it->second->done()) return;
-  generations.erase(it);
-  if (stop_requests > 0 && generations.empty()) http->Stop();
+  Generation& generation = *it->second.generation;
+  // A call into a generation may lose its connection, which comes back to the same one.
+  const uint64_t outer = std::exchange(busy, key);
+  try {
+    call(generation);
+  } catch (const std::exception& e) {
+    generation.GiveUp(e);
+  }
+  busy = outer;
+  if (outer == key || !generation.done()) return;
+  generations.erase(it);  // still valid: calls add none, and remove none but this one, here
+  EndIfDrained();
+}
+
+template <typename Call>
+void Server::Impl::WithAll(Call call) {
+  for (auto it = generations.begin(); it != generations.end();) {
+    const uint64_t key = (it++)->first;  // the call may remove it
+    With(key, call);
+  }
 }
 
 void Server::Impl::OnSignal() {
-  ++stop_requests;
+  if (++stop_requests == 1) drain_until = Clock::now() + options.drain_deadline;
   http->SetDraining();
-  if (generations.empty()) return http->Stop();
-  if (stop_requests > 1) return FailEverything(ShuttingDown());
-  http->After(options.drain_deadline, [this] { FailEverything(ShuttingDown()); });
+  EndIfDrained();
+  if (stop_requests > 1) FailEverything(ShuttingDown());
 }
 
 void Server::Impl::FailEverything(const ApiError& error) {
-  std::vector<uint64_t> keys;
-  for (const auto& [key, _] : generations) keys.push_back(key);
-  for (const uint64_t key : keys) With(key, [&](Generation& g) { g.Fail(error); });
+  WithAll([&](Generation& g) { g.Fail(error); });
 }
 
+// Whatever has to happen some time, and happens here again should an exception have stopped it.
 void Server::Impl::Tick() {
-  const Status health = backend.health();
-  if (!health.ok() && !failed) OnBackendFailure(health);
+  Fault("tick");
+  TakeDeltas();
+  prepare->Collect();
   const auto silent_since = Clock::now() - options.keep_alive;
-  for (const auto& [_, generation] : generations) generation->KeepAlive(silent_since);
-  http->After(kTick, [this] { Tick(); });
+  for (auto it = generations.begin(); it != generations.end();) {
+    const auto& [key, running] = *it++;
+    const bool lost = running.lost->load();
+    With(key, [&](Generation& g) {
+      if (lost) return g.Fail(ErrorFromStatus(Internal("out of memory: a token was lost")));
+      g.KeepAlive(silent_since);
+    });
+  }
+  if (stop_requests > 1 || (stop_requests == 1 && Clock::now() > drain_until))
+    FailEverything(ShuttingDown());
+  EndIfDrained();
+  if (failure.ok()) {
+    failure = backend.health();
+    failed_at = Clock::now();
+  }
+  if (!failure.ok()) EndAfterFailure();
+}
+
+void Server::Impl::EndIfDrained() {
+  if (stop_requests > 0 && generations.empty()) http->Stop();
 }
 
 // What runs has its error already, or gets it here when the backend cannot say so itself. Load
 // balancers and new clients hear the reason for a while.
-void Server::Impl::OnBackendFailure(const Status& why) {
-  failed = true;
-  if (options.on_failure) options.on_failure(why);
+void Server::Impl::EndAfterFailure() {
   http->SetDraining();
+  if (!std::exchange(failure_told, true) && options.on_failure) options.on_failure(failure);
   TakeDeltas();
-  FailEverything(ErrorFromStatus(why));
-  http->After(options.failure_linger, [this] { http->Stop(); });
+  FailEverything(ErrorFromStatus(failure));
+  if (Clock::now() >= failed_at + options.failure_linger) http->Stop();
 }
 
 Server::Server() = default;
@@ -439,18 +512,27 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, Backend& ba
   server->impl_ = std::make_unique<Impl>(std::move(options), backend, codec);
   Impl& impl = *server->impl_;
   impl.http = std::move(http);
-  impl.prepare = {.schema = {.vocab = backend.vocab(), .defaults = impl.options.defaults},
-                  .model_names = impl.options.served_model_names,
-                  .max_model_len = backend.max_model_len(),
-                  .token_bytes_max = LongestToken(codec, backend.vocab())};
+  const PrepareOptions prepare{
+      .schema = {.vocab = backend.vocab(), .defaults = impl.options.defaults},
+      .model_names = impl.options.served_model_names,
+      .max_model_len = backend.max_model_len(),
+      .token_bytes_max = LongestToken(codec, backend.vocab())};
+  impl.prepare.emplace(*impl.http, codec,
+                       PrepareQueueOptions{.prepare = prepare,
+                                           .body_bytes_max = impl.options.http.max_body_bytes,
+                                           .waiting_max = impl.options.http.max_connections,
+                                           .fault = impl.options.http.fault},
+                       [&impl](Preparation& done) { impl.OnPrepared(done); });
   impl.card = {.names = impl.options.served_model_names,
                .root = impl.options.root.empty() ? impl.options.served_model_names.front()
                                                  : impl.options.root,
                .created = std::time(nullptr),
                .max_model_len = backend.max_model_len()};
-  impl.inbox =
-      std::make_shared<DeltaInbox>([&impl] { impl.http->Post([&impl] { impl.TakeDeltas(); }); });
-  impl.http->Post([&impl] { impl.Tick(); });
+  impl.inbox = std::make_shared<DeltaInbox>([&impl] {
+    impl.Fault("wake");
+    impl.http->Post([&impl] { impl.TakeDeltas(); });
+  });
+  impl.http->Every(kTick, [&impl] { impl.Tick(); });
   impl.http->Start(impl);
   return server;
 }

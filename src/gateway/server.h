@@ -26,6 +26,8 @@ struct ServerOptions {
   GenerationDefaults defaults;    // of the model's generation_config.json
   int64_t output_bytes_max =
       1 << 20;  // unread output of one stream, beyond it the client is dropped
+  int64_t answer_bytes_max = 64 << 20;        // of one answer that is not streamed; beyond it 400
+  int64_t held_answer_bytes_max = 256 << 20;  // of all of them together; beyond it 429
   std::chrono::milliseconds drain_deadline{30'000};
   // After the backend has failed: how long /health and new requests are still answered, with 503
   // and the reason, before the server ends.
