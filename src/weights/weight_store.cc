@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "weights/error_text.h"
@@ -125,6 +126,8 @@ Status WeightStore::OpenShards(const fs::path& index_path) {
     SF_ASSIGN_OR_RETURN(const auto text, MappedFile::Open(index_path));
     SF_ASSIGN_OR_RETURN(index, ParseShardIndex(text->bytes(), index_path.string()));
   }
+  std::unordered_map<std::string, uint32_t>& listed = index->weight_map;
+  std::unordered_map<std::string, size_t> chosen;  // name → index into tensors_
   for (const std::string& name : index->files) {
     const fs::path path = index_path.parent_path() / name;
     const auto number = AddFile(path);
@@ -132,28 +135,36 @@ Status WeightStore::OpenShards(const fs::path& index_path) {
     const auto bytes = files_[*number]->bytes();
     SF_ASSIGN_OR_RETURN(SafetensorsFile shard,
                         ParseSafetensors(bytes, bytes.size(), path.string()));
-    for (const TensorInfo& tensor : shard.tensors) {
-      const auto it = index->weight_map.find(tensor.name);
-      if (it == index->weight_map.end()) {
-        return InvalidFile(path.string() + ": tensor " + Quote(tensor.name) + " is not listed in " +
-                           index_path.string());
-      }
-      if (it->second != *number) {
-        return InvalidFile(path.string() + ": tensor " + Quote(tensor.name) +
-                           " is in this shard, " + index_path.string() + " places it in " +
-                           Quote(index->files[it->second]));
-      }
-    }
     if (*number == 0) safetensors_metadata_ = std::move(shard.metadata);
-    SF_RETURN_IF_ERROR(AddTensors(std::move(shard.tensors), *number));
+    std::vector<TensorInfo> fresh;
+    for (TensorInfo& tensor : shard.tensors) {
+      tensor.listed = listed.contains(tensor.name);
+      const auto [it, is_new] = chosen.emplace(tensor.name, tensors_.size() + fresh.size());
+      if (is_new) {
+        fresh.push_back(std::move(tensor));
+        continue;
+      }
+      // In two shards: the index says which. Where it says neither, the last one counts, as in
+      // transformers.
+      const auto place = listed.find(tensor.name);
+      TensorInfo& kept = tensors_[it->second];
+      if (place != listed.end() && place->second == kept.file) continue;
+      tensor.file = *number;
+      kept = std::move(tensor);
+    }
+    SF_RETURN_IF_ERROR(AddTensors(std::move(fresh), *number));
   }
-  // No shard repeats a name and every tensor was listed for its shard, so a difference is one that
-  // is absent.
-  if (tensors_.size() == index->weight_map.size()) return OkStatus();
-  for (const TensorInfo& tensor : tensors_) index->weight_map.erase(tensor.name);
-  const auto& [name, number] = *index->weight_map.begin();
-  return InvalidFile(index_path.string() + ": tensor " + Quote(name) + " is listed for shard " +
-                     Quote(index->files[number]) + ", which does not hold it");
+  for (const auto& [name, number] : listed) {
+    if (chosen.contains(name)) continue;
+    return InvalidFile(index_path.string() + ": tensor " + Quote(name) + " is listed for shard " +
+                       Quote(index->files[number]) +
+                       ", which does not hold it, nor does another shard");
+  }
+  // A replacement may lie in a later file than the tensors after it.
+  std::sort(tensors_.begin(), tensors_.end(), [](const TensorInfo& x, const TensorInfo& y) {
+    return std::tie(x.file, x.offset, x.name) < std::tie(y.file, y.offset, y.name);
+  });
+  return OkStatus();
 }
 
 Status WeightStore::OpenGguf(const fs::path& file) {

@@ -33,6 +33,7 @@ struct TensorInfo {
   uint64_t bytes = 0;          // of the data
   uint32_t file = 0;           // index into the store's files
   uint64_t offset = 0;         // of the first data byte from the start of that file
+  bool listed = true;          // false: in a shard, and the index of the shards does not name it
 };
 
 // Read-only and thread-safe once open. Every span and view borrows the mapping: the store must
