@@ -171,7 +171,7 @@ Result<PlannedModel> PlanModel(const Options& options, const Launch& launch,
   std::error_code error;
   if (planned.store->format() == WeightStore::Format::kSafetensors &&
       fs::exists(generation, error)) {
-    SF_ASSIGN_OR_RETURN(planned.generation, GenerationDefaultsFromHf(generation));
+    planned.generation = GenerationDefaultsFromHf(generation);
   }
   return planned;
 }
@@ -211,6 +211,7 @@ Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
                               const std::function<void()>& while_loading) {
   const auto start = std::chrono::steady_clock::now();
   SF_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(options, launch, tokenizer));
+  if (!planned.generation.warning.empty()) Remark("warning: " + planned.generation.warning);
   SF_RETURN_IF_ERROR(CheckMemory(options, planned, launch));
   LoadedModel loaded{.path = planned.path,
                      .name = planned.name,

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "apps/option_sources.h"
+#include "model/config.h"
 
 namespace sixfold::apps {
 namespace {
@@ -359,7 +360,8 @@ std::vector<OptionSpec> SamplingOptions() {
        .auto_means = kModels,
        .min = -1,
        .max = kMaxTokens,
-       .help = "sample from the K most likely tokens; 0: all. bytes ep: experts that a token takes"},
+       .help =
+           "sample from the K most likely tokens; 0: all. bytes ep: experts that a token takes"},
       {.name = "min-p",
        .type = kReal,
        .group = group,
@@ -378,8 +380,8 @@ std::vector<OptionSpec> SamplingOptions() {
        .metavar = "R",
        .fallback = "auto",
        .auto_means = kModels,
-       .min = 1e-6,
-       .max = 2,
+       .min = kRepetitionPenaltyMin,
+       .max = kRepetitionPenaltyMax,
        .help = "divides the logits of tokens already in prompt or answer; 1: none"},
       {.name = "presence-penalty",
        .type = kReal,

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "model/config.h"
+
 namespace sixfold {
 namespace {
 
@@ -29,13 +31,15 @@ Status CheckToken(const char* field, TokenId token, int64_t vocab) {
 }  // namespace
 
 Status ValidateSampling(const SamplingParams& s, int64_t vocab) {
-  SF_RETURN_IF_ERROR(CheckRange("temperature", s.temperature, {0, 2, "[0, 2]"}));
+  SF_RETURN_IF_ERROR(CheckRange("temperature", s.temperature, {0, kTemperatureMax, "[0, 2]"}));
   SF_RETURN_IF_ERROR(CheckRange("top_p", s.top_p, {0, 1, "(0, 1]", Range::Low::kOpen}));
   if (s.top_k < -1) {
     return InvalidArgument(fmt::format("top_k is {}; it must be -1 or 0 (all tokens) or more", s.top_k));
   }
   SF_RETURN_IF_ERROR(CheckRange("min_p", s.min_p, {0, 1, "[0, 1]"}));
-  SF_RETURN_IF_ERROR(CheckRange("repetition_penalty", s.repetition_penalty, {0, 2, "(0, 2]", Range::Low::kOpen}));
+  SF_RETURN_IF_ERROR(CheckRange("repetition_penalty", s.repetition_penalty,
+                                {kRepetitionPenaltyMin, kRepetitionPenaltyMax,
+                                 "[1.18e-38, 3.4e38], what fp32 can divide by"}));
   SF_RETURN_IF_ERROR(CheckRange("presence_penalty", s.presence_penalty, {-2, 2, "[-2, 2]"}));
   SF_RETURN_IF_ERROR(CheckRange("frequency_penalty", s.frequency_penalty, {-2, 2, "[-2, 2]"}));
   for (const auto& [token, bias] : s.logit_bias) {

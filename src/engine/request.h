@@ -19,7 +19,7 @@ struct SamplingParams {
   double top_p = 1.0;                    // (0, 1]
   int64_t top_k = 0;                     // 0 or -1: all
   double min_p = 0.0;                    // [0, 1]
-  double repetition_penalty = 1.0;       // (0, 2], over prompt and answer
+  double repetition_penalty = 1.0;  // positive, in fp32 (model/config.h); over prompt and answer
   double presence_penalty = 0.0;         // [-2, 2], over the answer
   double frequency_penalty = 0.0;        // [-2, 2]
   std::map<TokenId, double> logit_bias;  // added to the logit; [-100, 100]

@@ -12,6 +12,7 @@ namespace sixfold {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr double kGreedyBelow = 1e-5;    // as vLLM: dividing by less leaves one candidate anyway
 constexpr int64_t kHeapSelectMax = 512;  // above, a partition of all candidates is faster than a heap of the best
 
@@ -85,7 +86,11 @@ void Sampler::ApplyPenalties(const SampleInput& input) {
     const int32_t occurrences = counts_[t] - 1;
     counts_[t] = 0;
     float l = adjusted_[t];
-    l = l > 0 ? l / repetition : l * repetition;
+    if (std::isfinite(l)) {
+      // A penalty near either end of fp32 gives the largest number, not an infinity that no token
+      // could be drawn from.
+      l = std::clamp(l > 0 ? l / repetition : l * repetition, -kLargest, kLargest);
+    }
     if (occurrences > 0) {
       l -= frequency * static_cast<float>(occurrences);
       l -= presence;
@@ -183,7 +188,8 @@ void Sampler::KeepPrefix(const Scale& scale, const SamplingParams& params, doubl
       batch *= 4;
     }
     const float w = ExpF(scale(candidates_[kept].value));
-    if (sum >= enough || w < min_p) break;
+    if (kept > 0 && (sum >= enough || w < min_p))
+      break;  // a subnormal top_p counts as 0 here: one stays
     weights_[kept] = w;
     sum += w;
   }

@@ -23,18 +23,24 @@ struct SampleInput {
 
 // The order of operations (vLLM's):
 //   1. logit bias: l += bias
-//   2. repetition penalty r over prompt and answer: l = l > 0 ? l / r : l * r; then over the answer
+//   2. repetition penalty r over prompt and answer: l = l > 0 ? l / r : l * r, at most the largest
+//   fp32; then over the answer
 //      l -= frequency * count, l -= presence
 //   3. min_tokens: end_ids get -inf
-//   4. temperature 0 (or below 1e-5): the largest l, lowest id on ties. Else weights w = ExpF((l - max l) * (1 / t))
-//   5. top_k: the first k by (l descending, id ascending); top_p: of what is left, the shortest prefix of that order
+//   4. temperature 0 (or below 1e-5): the largest l, lowest id on ties. Else weights w = ExpF((l -
+//   max l) * (1 / t))
+//   5. top_k: the first k by (l descending, id ascending); top_p: of what is left, the shortest
+//   prefix of that order
 //      with sum w >= top_p * sum; min_p: those with w >= min_p (the largest w is 1)
-//   6. the first candidate whose cumulative w exceeds u * sum w, with u = RandomUniform({seed, choice, position,
-//      kSample}). Candidates stand in the order of 5, or of ids if no filter of 5 is on: no sort is needed then.
-// All of it in fp32, cumulative sums in fp64, in the order given. Log probabilities are of the raw logits (before 1).
+//   6. the first candidate whose cumulative w exceeds u * sum w, with u = RandomUniform({seed,
+//   choice, position,
+//      kSample}). Candidates stand in the order of 5, or of ids if no filter of 5 is on: no sort is
+//      needed then.
+// All of it in fp32, cumulative sums in fp64, in the order given. Log probabilities are of the raw
+// logits (before 1).
 //
-// Holds scratch of a few vocabularies, so that drawing a token allocates nothing but the log probabilities that were
-// asked for. Thread rule: one thread at a time.
+// Holds scratch of a few vocabularies, so that drawing a token allocates nothing but the log
+// probabilities that were asked for. Thread rule: one thread at a time.
 class Sampler {
  public:
   explicit Sampler(int64_t vocab);

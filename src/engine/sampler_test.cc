@@ -26,6 +26,59 @@ std::vector<float> RandomLogits(int64_t vocab, uint64_t seed, float spread) {
   return logits;
 }
 
+// What no client may bring about: infinities, and an empty set to draw from. In the engine's float
+// mode, where subnormal numbers are zero.
+TEST(Sampler, NumbersAtTheEdgesOfFp32LeaveATokenToDraw) {
+  SetFloatMode();
+  constexpr int64_t kVocab = 50;
+  const std::vector<TokenId> prompt = {1, 2, 3, 4, 5}, answer = {6, 7, 1};
+  std::vector<TokenId> all(kVocab);
+  std::iota(all.begin(), all.end(), 0);
+  Sampler sampler(kVocab);
+  for (const double repetition : {1.0, 1.2e-38, 1e-20, 3.4e38}) {
+    for (const double top_p : {1.0, 0.5, 1e-310, 5e-324}) {
+      for (const double min_p : {0.0, 1e-320, 1.0}) {
+        for (const double temperature : {0.0, 1e-40, 1e-5, 2.0}) {
+          for (const bool whole_vocabulary : {false, true}) {
+            SamplingParams p{.temperature = temperature,
+                             .top_p = top_p,
+                             .min_p = min_p,
+                             .repetition_penalty = repetition};
+            p.logit_bias = {{3, 100}, {4, -100}};
+            for (const float sign : {-1.0f, 1.0f}) {  // all logits negative, or all positive
+              std::vector<float> logits = RandomLogits(kVocab, 3, 9);
+              for (float& l : logits) l = sign * (std::abs(l) + 0.1f);
+              const auto sampled = sampler.Sample({.logits = logits,
+                                                   .params = p,
+                                                   .prompt = whole_vocabulary ? all : prompt,
+                                                   .answer = answer,
+                                                   .end_ids = {},
+                                                   .seed = 5});
+              ASSERT_TRUE(sampled.ok())
+                  << sampled.status().ToString() << repetition << " " << top_p << " " << min_p;
+              ASSERT_GE(sampled->token, 0);
+              ASSERT_LT(sampled->token, kVocab);
+            }
+          }
+        }
+      }
+    }
+  }
+  const std::vector<float> logits = RandomLogits(kVocab, 4, 9);
+  const auto best =
+      static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  const SamplingParams p{.temperature = 1, .top_p = 1e-310};
+  EXPECT_EQ(sampler
+                .Sample({.logits = logits,
+                         .params = p,
+                         .prompt = prompt,
+                         .answer = {},
+                         .end_ids = {},
+                         .seed = 1})
+                ->token,
+            best);
+}
+
 // The definition in the header, with a full sort and no shortcut.
 TokenId SampleByDefinition(const SampleInput& in) {
   const SamplingParams& p = in.params;

@@ -1,18 +1,19 @@
 #include "model/config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <set>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/fnv.h"
 #include "model/arch/common.h"
 #include "model/arch/family.h"
 #include "model/arch/known_fields.h"
+#include "weights/error_text.h"
 #include "weights/json_guard.h"
 #include "weights/tensor_reader.h"
 #include "weights/weight_store.h"
@@ -325,31 +326,91 @@ Result<ModelConfig> ConfigFor(const WeightStore& store, const std::filesystem::p
   SF_ASSIGN_OR_RETURN(ModelConfig c, ConfigFromHf(folder / "config.json"));
   c.file_dtype = BulkType(store);
   const auto generation = folder / "generation_config.json";
-  if (std::filesystem::exists(generation)) {
-    SF_ASSIGN_OR_RETURN(const GenerationDefaults defaults, GenerationDefaultsFromHf(generation));
-    for (const TokenId id : defaults.eos_ids) {
+  std::error_code error;
+  if (std::filesystem::exists(generation, error)) {
+    for (const TokenId id : GenerationDefaultsFromHf(generation).eos_ids) {
       if (std::find(c.eos_ids.begin(), c.eos_ids.end(), id) == c.eos_ids.end()) c.eos_ids.push_back(id);
     }
   }
   return c;
 }
 
-Result<GenerationDefaults> GenerationDefaultsFromHf(const std::filesystem::path& path) {
-  SF_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path));
-  return GenerationDefaultsFromHfText(text, path.string());
+namespace {
+
+// Reads advice field by field and notes what cannot be followed.
+class Advice {
+ public:
+  explicit Advice(Fields* fields) : fields_(fields) {}
+
+  enum class Low : uint8_t { kIncluded, kExcluded };
+  void Number(const char* key, double min, double max, double* out, Low low = Low::kIncluded) {
+    const auto value = fields_->Number(key, min, max);
+    if (value.ok() && !*value && !IsObject(key)) return;
+    if (value.ok() && *value && !(low == Low::kExcluded && **value == min)) {
+      *out = **value;
+      return;
+    }
+    const char* from = low == Low::kExcluded ? "above" : "from";
+    Note(key, max == kRepetitionPenaltyMax ? "a positive number that fp32 holds"
+                                           : fmt::format("a number {} {} to {}", from, min, max));
+  }
+  void Integer(const char* key, int64_t min, int64_t* out) {
+    const auto value = fields_->Int(key, min, INT32_MAX);
+    if (!value.ok() || IsObject(key))
+      return Note(key, fmt::format("an integer of at least {}", min));
+    if (*value) *out = **value;
+  }
+  void Ids(const char* key, std::vector<TokenId>* out) {
+    Result<std::vector<TokenId>> ids = TokenIds(*fields_, key);
+    if (!ids.ok() || IsObject(key)) return Note(key, "a token id or a list of them");
+    *out = *std::move(ids);
+  }
+  // "" when all could be followed.
+  std::string Warning() const {
+    if (notes_.empty()) return "";
+    return fmt::format("{}: passed over: {}", fields_->source(), notes_);
+  }
+
+ private:
+  // An object's members are fields of their own; under its name there is nothing.
+  bool IsObject(const char* key) const {
+    return !fields_->HasKey(key) && fields_->HasPrefix(std::string(key) + ".");
+  }
+
+  void Note(const char* key, const std::string& expected) {
+    const FieldValue value = IsObject(key) ? FieldOther{"an object"} : fields_->values().at(key);
+    const auto* text = std::get_if<std::string>(&value);
+    notes_ += fmt::format("{}{} {} ({} is expected)", notes_.empty() ? "" : ", ", key,
+                          text != nullptr ? Quote(*text) : Describe(value), expected);
+  }
+
+  Fields* fields_;
+  std::string notes_;
+};
+
+}  // namespace
+
+GenerationDefaults GenerationDefaultsFromHf(const std::filesystem::path& path) {
+  const Result<std::string> text = ReadSmallFile(path);
+  if (!text.ok()) return {.warning = "passed over: " + text.status().message()};
+  return GenerationDefaultsFromHfText(*text, path.string());
 }
 
-Result<GenerationDefaults> GenerationDefaultsFromHfText(std::string_view text, const std::string& name) {
-  SF_ASSIGN_OR_RETURN(const json root, ParseStrict(text, name));
-  Fields fields = Flatten(root, name);
+GenerationDefaults GenerationDefaultsFromHfText(std::string_view text, const std::string& name) {
+  const Result<json> root = ParseStrict(text, name);
+  if (!root.ok()) return {.warning = "passed over: " + root.status().message()};
+  Fields fields = Flatten(*root, name);
   GenerationDefaults out;
-  SF_RETURN_IF_ERROR(fields.ReadNumber("temperature", -1.0, 0.0, 2.0, &out.temperature));
-  SF_RETURN_IF_ERROR(fields.ReadNumber("top_p", -1.0, 0.0, 1.0, &out.top_p));
-  SF_RETURN_IF_ERROR(fields.ReadNumber("min_p", -1.0, 0.0, 1.0, &out.min_p));
-  SF_RETURN_IF_ERROR(fields.ReadNumber("repetition_penalty", -1.0, 0.0, 2.0, &out.repetition_penalty));
-  SF_RETURN_IF_ERROR(fields.ReadInt("top_k", -1, -1, INT32_MAX, &out.top_k));
-  SF_RETURN_IF_ERROR(fields.ReadInt("max_new_tokens", -1, 1, INT32_MAX, &out.max_new_tokens));
-  SF_ASSIGN_OR_RETURN(out.eos_ids, TokenIds(fields, "eos_token_id"));
+  Advice advice(&fields);
+  advice.Number("temperature", 0.0, kTemperatureMax, &out.temperature);
+  advice.Number("top_p", 0.0, 1.0, &out.top_p, Advice::Low::kExcluded);
+  advice.Number("min_p", 0.0, 1.0, &out.min_p);
+  advice.Number("repetition_penalty", kRepetitionPenaltyMin, kRepetitionPenaltyMax,
+                &out.repetition_penalty);
+  advice.Integer("top_k", -1, &out.top_k);
+  advice.Integer("max_new_tokens", 1, &out.max_new_tokens);
+  advice.Ids("eos_token_id", &out.eos_ids);
+  out.warning = advice.Warning();
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -102,11 +103,19 @@ struct ModelConfig {
   int v_dim() const { return latent.used() ? latent.kv_rank : head_dim; }
 };
 
-// Sampling defaults of generation_config.json; a NaN or negative value means "not given".
+// What sampling parameters may be, whether a request, an option or a model's file gives them. A
+// repetition penalty divides logits in fp32, where subnormal numbers count as zero.
+inline constexpr double kTemperatureMax = 2.0;
+inline constexpr double kRepetitionPenaltyMin = std::numeric_limits<float>::min();
+inline constexpr double kRepetitionPenaltyMax = std::numeric_limits<float>::max();
+
+// Sampling defaults of generation_config.json; a negative value means "not given".
 struct GenerationDefaults {
   double temperature = -1, top_p = -1, min_p = -1, repetition_penalty = -1;
   int64_t top_k = -1, max_new_tokens = -1;
   std::vector<TokenId> eos_ids;
+  // One line that names all advice of the file which cannot be followed; "" when there is none.
+  std::string warning;
 };
 
 // Folder with config.json. kInvalidFile: not JSON, wrong types, unknown architecture (lists the known ones), a field
@@ -118,7 +127,9 @@ Result<ModelConfig> ConfigFromHfText(std::string_view text, const std::string& n
 Result<ModelConfig> ConfigFromGguf(const WeightStore& store);
 // The one of the two that fits: `model` is a folder or a .gguf file, `store` is opened on it.
 Result<ModelConfig> ConfigFor(const WeightStore& store, const std::filesystem::path& model);
-Result<GenerationDefaults> GenerationDefaultsFromHf(const std::filesystem::path& generation_config_json);
-Result<GenerationDefaults> GenerationDefaultsFromHfText(std::string_view text, const std::string& name);
+// Never an error: what the file advises is no part of the model. Advice that is out of range, of
+// another type or unreadable counts as not given and is named in `warning`.
+GenerationDefaults GenerationDefaultsFromHf(const std::filesystem::path& generation_config_json);
+GenerationDefaults GenerationDefaultsFromHfText(std::string_view text, const std::string& name);
 
 }  // namespace sixfold

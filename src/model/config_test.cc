@@ -140,11 +140,78 @@ TEST(Config, EndOfSequenceMayBeOneOrSeveral) {
 
 TEST(GenerationDefaults, AbsentFieldsStayUnset) {
   const auto d = GenerationDefaultsFromHfText(R"({"temperature": 0.6, "top_k": 20, "eos_token_id": [1, 2]})", "g.json");
-  ASSERT_TRUE(d.ok()) << d.status().ToString();
-  EXPECT_EQ(d->temperature, 0.6);
-  EXPECT_EQ(d->top_k, 20);
-  EXPECT_LT(d->top_p, 0);
-  EXPECT_FALSE(GenerationDefaultsFromHfText(R"({"temperature": -4})", "g.json").ok());
+  EXPECT_EQ(d.temperature, 0.6);
+  EXPECT_EQ(d.top_k, 20);
+  EXPECT_EQ(d.eos_ids, (std::vector<TokenId>{1, 2}));
+  EXPECT_LT(d.top_p, 0);
+  EXPECT_EQ(d.warning, "");
+}
+
+struct AdviceCase {
+  const char* field;
+  std::vector<const char*> followed, passed_over;  // JSON values
+};
+
+TEST(GenerationDefaults, AdviceThatCannotBeFollowedIsNamedAndPassedOver) {
+  const auto read = [](const std::string& field, const std::string& value) {
+    return GenerationDefaultsFromHfText("{\"" + field + "\": " + value + R"(, "max_length": "x"})",
+                                        "g.json");
+  };
+  const auto number = [](const GenerationDefaults& d, const std::string& field) {
+    return field == "temperature"      ? d.temperature
+           : field == "top_p"          ? d.top_p
+           : field == "min_p"          ? d.min_p
+           : field == "top_k"          ? static_cast<double>(d.top_k)
+           : field == "max_new_tokens" ? static_cast<double>(d.max_new_tokens)
+                                       : d.repetition_penalty;
+  };
+  const AdviceCase cases[] = {
+      {"temperature",
+       {"0", "2", "0.7"},
+       {"2.5", "-4", "\"0.7\"", "true", "[1]", "{\"a\": 1}", "{}"}},
+      {"top_p", {"1", "1e-9"}, {"0", "1.01", "\"1\""}},
+      {"min_p", {"0", "1"}, {"-0.1", "2"}},
+      {"repetition_penalty",
+       {"2.5", "0.1", "1e-37", "3e38"},
+       {"0", "-1", "1e-40", "1e39", "\"1.1\""}},
+      {"top_k", {"0", "50", "5.0"}, {"-2", "1.5", "\"50\"", "99999999999"}},
+      {"max_new_tokens", {"1", "2048"}, {"0", "-1", "\"20\"", "2.5"}},
+  };
+  for (const AdviceCase& c : cases) {
+    for (const char* value : c.followed) {
+      const GenerationDefaults d = read(c.field, value);
+      EXPECT_EQ(number(d, c.field), std::stod(value)) << c.field << value;
+      EXPECT_EQ(d.warning, "") << c.field << value;
+    }
+    for (const char* value : c.passed_over) {
+      const GenerationDefaults d = read(c.field, value);
+      EXPECT_LT(number(d, c.field), 0) << c.field << value;
+      EXPECT_THAT(d.warning, ::testing::AllOf(HasSubstr("g.json: passed over: "),
+                                              HasSubstr(c.field), HasSubstr("is expected")));
+    }
+    EXPECT_EQ(read(c.field, "null").warning, "");
+  }
+}
+
+TEST(GenerationDefaults, OneWarningNamesAllAndAnUnreadableFileBlocksNothing) {
+  const auto d = GenerationDefaultsFromHfText(
+      R"({"temperature": 2.5, "max_new_tokens": 0, "top_k": 7, "eos_token_id": "2", "repetition_penalty": "1\u001b[1m"})",
+      "g.json");
+  EXPECT_EQ(d.top_k, 7);
+  EXPECT_TRUE(d.eos_ids.empty());
+  EXPECT_EQ(d.warning,
+            "g.json: passed over: temperature 2.5 (a number from 0 to 2 is expected), "
+            "repetition_penalty '1\\x1b[1m' (a positive "
+            "number that fp32 holds is expected), max_new_tokens 0 (an integer of at least 1 is "
+            "expected), eos_token_id '2' (a token "
+            "id or a list of them is expected)");
+  for (const char* text :
+       {"", "{", "[]", "{\"top_k\": NaN}", "{\"top_k\": 1, \"top_k\": 2}", "{\"top_k\": 1e999}"}) {
+    const auto damaged = GenerationDefaultsFromHfText(text, "g.json");
+    EXPECT_LT(damaged.top_k, 0) << text;
+    EXPECT_THAT(damaged.warning, HasSubstr("passed over: g.json: ")) << text;
+  }
+  EXPECT_THAT(GenerationDefaultsFromHf("/").warning, HasSubstr("passed over: /: "));
 }
 
 // A DeepSeek config: fields of `extra` replace those of the base.
