@@ -19,8 +19,9 @@ class TextDecoder {
  public:
   virtual ~TextDecoder() = default;
   // The text that can be shown now: whole characters, and nothing that a stop string could still
-  // need. After a stop string was found later tokens give nothing. kNo: stop strings do not count
-  // yet (min_tokens).
+  // need. Stop strings are looked for in the text as it is shown, and in the same with the special
+  // tokens that are left out. After one was found later tokens give nothing. kNo: stop strings do
+  // not count yet (min_tokens).
   enum class StopCheck : uint8_t { kNo, kYes };
   virtual std::string Push(TokenId token, StopCheck check) = 0;
   virtual std::string Finish() = 0;                    // what was held back; the last call

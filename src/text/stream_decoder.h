@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -34,14 +35,38 @@ enum class IncludeStop : uint8_t { kNo, kYes };
 // Whether stop strings count for this token (they don't while fewer than min_tokens were made).
 enum class StopCheck : uint8_t { kNo, kYes };
 
+// Looks for stop strings in a text that comes in pieces. Keeps only what could still become one:
+// less than the longest.
+class StopSearch {
+ public:
+  struct Match {
+    size_t stop = 0;             // index into the stop strings
+    int64_t begin = 0, end = 0;  // bytes of the text
+  };
+  // The match that ends first, the longest of those; it ends in `piece`. Under kNo there is none,
+  // but one that begins here may end later. `stops` is the same in every call.
+  std::optional<Match> Append(const std::vector<std::string>& stops, std::string_view piece,
+                              StopCheck check);
+  int64_t size() const {
+    return begin_ + static_cast<int64_t>(tail_.size());
+  }                                              // of the text so far
+  int64_t tail_begin() const { return begin_; }  // where a match that ends later may begin
+
+ private:
+  std::string tail_;
+  int64_t begin_ = 0;  // of tail_ in the text
+};
+
 struct StreamOptions {
   SkipSpecial skip_special = SkipSpecial::kYes;
   std::vector<std::string> stop;  // empty strings are ignored
   IncludeStop include_stop = IncludeStop::kNo;
 };
 
-// A Detokenizer that ends at the first stop string. Of several that end at the same character the longest counts.
-// Thread rule: one thread at a time. The tokenizer outlives it.
+// A Detokenizer that ends at the first stop string. Stop strings are looked for in the text as it
+// is shown, and in what the model wrote: the same with the special tokens that are left out of the
+// text. Of several that end at the same character the longest counts. Thread rule: one thread at a
+// time. The tokenizer outlives it.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer* tokenizer, StreamOptions options);
@@ -56,15 +81,28 @@ class StreamDecoder {
   const std::string* stop_string() const { return stopped() ? &options_.stop[*stop_index_] : nullptr; }
 
  private:
-  void Release(std::string* delta, StopCheck check);
-  // Looks for the stop string that ends first. True if there is one.
-  bool FindStop(std::string* delta);
-  // Bytes at the end of held_ that are the beginning of a stop string.
-  size_t BytesToHold() const;
+  struct Hidden {
+    int64_t begin = 0, end = 0;  // bytes of the written text
+  };
 
+  void AppendHidden(TokenId id, std::string* delta, StopCheck check);
+  void AppendShown(std::string_view piece, std::string* delta, StopCheck check);
+  void Stop(size_t index, int64_t cut, std::string* delta);
+  void Release(std::string* delta);
+  // How many bytes of the shown text come before a place of the written one.
+  int64_t ShownBefore(int64_t written) const;
+
+  const Tokenizer* tokenizer_;
   StreamOptions options_;
   Detokenizer detokenizer_;
-  std::string held_;  // text that is decoded and not yet shown
+  std::string held_;        // text that is decoded and not yet shown
+  int64_t held_begin_ = 0;  // of held_ in the shown text
+  StopSearch shown_;
+  // The written text; as long as no token was hidden it is the shown one, and not searched a second
+  // time.
+  std::optional<StopSearch> written_;
+  std::vector<Hidden> hidden_;      // in the tail of written_
+  int64_t hidden_before_tail_ = 0;  // bytes of all hidden tokens before those
   std::optional<size_t> stop_index_;
 };
 

@@ -107,6 +107,156 @@ TEST_F(ByteStream, LeavesSpecialTokensOutIfAsked) {
   }
 }
 
+TEST_F(ByteStream, FindsStopStringsInSpecialTokensThatAreLeftOut) {
+  const TokenId bos = *tokenizer_->FindToken("<s>"), eos = *tokenizer_->FindToken("</s>");
+  struct Case {
+    std::string stop;
+    Ids ids;
+    std::string shown, left_in;  // texts with special tokens left out, and with them
+  };
+  const Case cases[] = {
+      {"<s>", {'a', bos, 'b'}, "a", "a"},
+      {"a<s>", {'x', 'a', bos, 'b'}, "x", "x"},  // over the borders of tokens
+      {"<s>b", {'x', bos, 'b', 'c'}, "x", "x"},
+      {"<s></s>", {'x', bos, bos, eos, 'c'}, "x", "x<s>"},
+      {"s>b", {'x', bos, 'b', 'c'}, "x", "x<"},  // begins inside a special token
+      {"a<", {'x', 'a', bos, 'c'}, "x", "x"},    // ends inside one
+      {"<s>", {bos}, "", ""},
+      {"ab", {'x', 'a', bos, 'b', 'c'}, "x", "xa<s>bc"},  // only in the text as it is shown
+  };
+  for (const Case& c : cases) {
+    for (const SkipSpecial skip : {SkipSpecial::kYes, SkipSpecial::kNo}) {
+      for (const IncludeStop include : {IncludeStop::kNo, IncludeStop::kYes}) {
+        StreamDecoder decoder(
+            tokenizer_.get(),
+            {.skip_special = skip, .stop = {"zzz", c.stop}, .include_stop = include});
+        std::string text;
+        for (const TokenId id : c.ids) decoder.Append(id, &text);
+        decoder.Finish(&text);
+        const bool found = skip == SkipSpecial::kYes || c.stop != "ab";
+        EXPECT_EQ(decoder.stopped(), found) << c.stop;
+        EXPECT_EQ(text, (skip == SkipSpecial::kYes ? c.shown : c.left_in) +
+                            (found && include == IncludeStop::kYes ? c.stop : ""));
+        if (found) {
+          EXPECT_EQ(*decoder.stop_string(), c.stop);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ByteStream, AStopStringMayBeginBeforeTheTokensThatCount) {
+  for (const std::string stop : {"ab", "a<s>"}) {
+    const TokenId last = stop == "ab" ? TokenId{'b'} : *tokenizer_->FindToken("<s>");
+    StreamDecoder decoder(tokenizer_.get(), {.stop = {stop}});
+    std::string text;
+    decoder.Append('a', &text, StopCheck::kNo);
+    decoder.Append(last, &text, StopCheck::kNo);  // whole, but it does not count yet
+    decoder.Append('a', &text, StopCheck::kNo);
+    EXPECT_FALSE(decoder.stopped());
+    const std::string before = text;
+    decoder.Append(last, &text);
+    EXPECT_TRUE(decoder.stopped());
+    EXPECT_EQ(text, stop == "ab" ? "ab" : "a");
+    EXPECT_EQ(text, before);
+  }
+}
+
+// Hidden tokens without end, which a client can ask for by logit_bias, cost no more than others.
+TEST_F(ByteStream, KeepsNoMoreThanAStopStringOfHiddenTokens) {
+  const TokenId bos = *tokenizer_->FindToken("<s>");
+  StopSearch search;
+  const std::vector<std::string> stop = {"a<s>b<s>c"};
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_FALSE(search.Append(stop, i % 5 == 0 ? "a" : "<s>", StopCheck::kYes));
+    EXPECT_LT(search.size() - search.tail_begin(), 9);
+  }
+  StreamDecoder decoder(tokenizer_.get(), {.stop = stop});
+  std::string text;
+  decoder.Append('a', &text);
+  EXPECT_EQ(text, "");
+  decoder.Append(bos, &text);
+  EXPECT_EQ(text, "");
+  decoder.Append('c', &text);
+  EXPECT_EQ(text, "ac");  // as soon as no stop string can come of it
+}
+
+// What StreamDecoder does, on whole texts: after each token, the match in the new piece that ends
+// first, then the longest.
+struct Reference {
+  std::string shown, written;
+  std::vector<size_t> shown_before;  // [bytes of written]
+  std::optional<std::string> stop;
+
+  void Append(std::string_view piece, bool hidden, const std::vector<std::string>& stops,
+              bool counts) {
+    if (stop) return;
+    for (size_t i = 0; i < piece.size(); ++i)
+      shown_before.push_back(shown.size() + (hidden ? 0 : i));
+    written += piece;
+    if (!hidden) shown += piece;
+    for (size_t left = piece.size(); counts && left-- > 0;) {
+      std::optional<size_t> cut;
+      for (const std::string& s : stops) {
+        const auto try_at = [&](const std::string& text, auto place) {
+          if (text.size() - left < s.size() ||
+              text.compare(text.size() - left - s.size(), s.size(), s) != 0)
+            return;
+          const size_t begin = place(text.size() - left - s.size());
+          if (cut && (begin > *cut || (begin == *cut && s.size() <= stop->size()))) return;
+          cut = begin;
+          stop = s;
+        };
+        try_at(written, [&](size_t at) { return shown_before[at]; });
+        if (!hidden) try_at(shown, [](size_t at) { return at; });
+      }
+      if (!cut) continue;
+      shown.resize(*cut);
+      return;
+    }
+  }
+};
+
+TEST_F(ByteStream, AgreesWithASearchOfWholeTexts) {
+  const Ids alphabet = {
+      'a', 'b', '<', 's', '>', *tokenizer_->FindToken("<s>"), *tokenizer_->FindToken("</s>")};
+  const std::vector<std::string> pool = {"ab",  "b<s>",  "<s>a",   "s>", "<s></s>", "a<s>b",
+                                         "aab", "</s>b", "aa</s>", "<<", "ba<"};
+  uint32_t state = 7;
+  const auto draw = [&](size_t below) {
+    return (state = state * 1664525u + 1013904223u, (state >> 8) % below);
+  };
+  int stopped = 0;
+  for (int round = 0; round < 5000; ++round) {
+    StreamOptions options{.skip_special = draw(3) == 0 ? SkipSpecial::kNo : SkipSpecial::kYes};
+    for (size_t i = draw(3) + 1; i > 0; --i) options.stop.push_back(pool[draw(pool.size())]);
+    options.include_stop = draw(2) == 0 ? IncludeStop::kNo : IncludeStop::kYes;
+    const size_t min_tokens = draw(2) == 0 ? 0 : draw(6);
+    StreamDecoder decoder(tokenizer_.get(), options);
+    Reference reference;
+    std::string text, ids;
+    for (size_t i = 1; i <= 12; ++i) {
+      const TokenId id = alphabet[draw(alphabet.size())];
+      ids += std::to_string(id) + " ";
+      const bool counts = i >= min_tokens;
+      decoder.Append(id, &text, counts ? StopCheck::kYes : StopCheck::kNo);
+      const bool hidden = tokenizer_->IsSpecial(id) && options.skip_special == SkipSpecial::kYes;
+      reference.Append(tokenizer_->TokenBytes(id), hidden, options.stop, counts);
+      ASSERT_EQ(decoder.stopped(), reference.stop.has_value()) << ids << options.stop[0];
+    }
+    decoder.Finish(&text);
+    ASSERT_EQ(decoder.stopped(), reference.stop.has_value()) << ids;
+    if (reference.stop) {
+      ++stopped;
+      ASSERT_EQ(*decoder.stop_string(), *reference.stop) << ids;
+      if (options.include_stop == IncludeStop::kYes) reference.shown += *reference.stop;
+    }
+    ASSERT_EQ(text, reference.shown) << ids << options.stop[0];
+  }
+  EXPECT_GT(stopped, 1000);
+  EXPECT_LT(stopped, 4900);
+}
+
 // The deltas add up to Decode, for every kind of decoder and any ids.
 TEST(StreamDecoder, DeltasAddUpToTheDecodedText) {
   std::vector<std::unique_ptr<Tokenizer>> tokenizers;

@@ -15,8 +15,12 @@ class ByteDecoder final : public TextDecoder {
 
   std::string Push(TokenId token, StopCheck check) override {
     if (found_ >= 0) return "";
-    if (token >= kByteBos && options_.special == DecoderOptions::Special::kSkip) return "";
-    text_ += ByteCodec().TokenBytes(token);
+    const std::string piece = ByteCodec().TokenBytes(token);
+    const bool hidden = token >= kByteBos && options_.special == DecoderOptions::Special::kSkip;
+    shown_before_.resize(written_.size() + piece.size(), text_.size());
+    written_ += piece;
+    if (hidden) return check == StopCheck::kYes ? FindInHidden() : "";
+    text_ += piece;
     if (check == StopCheck::kNo) search_from_ = text_.size();
     size_t end = std::string::npos;
     for (size_t i = 0; i < options_.stop.size(); ++i) {
@@ -54,6 +58,18 @@ class ByteDecoder final : public TextDecoder {
   }
 
  private:
+  // A stop string that ends with the special token just left out of the text.
+  std::string FindInHidden() {
+    for (size_t i = 0; i < options_.stop.size(); ++i) {
+      const std::string& stop = options_.stop[i];
+      if (!written_.ends_with(stop)) continue;
+      found_ = static_cast<int>(i);
+      text_.resize(shown_before_[written_.size() - stop.size()]);
+      if (options_.stop_string == DecoderOptions::Stop::kInclude) text_ += stop;
+      return Show(text_.size());
+    }
+    return "";
+  }
   std::string Show(size_t end) {
     if (end <= shown_) return "";
     std::string part = text_.substr(shown_, end - shown_);
@@ -63,6 +79,8 @@ class ByteDecoder final : public TextDecoder {
 
   const DecoderOptions options_;
   std::string text_;
+  std::string written_;               // text_ and the special tokens that are left out of it
+  std::vector<size_t> shown_before_;  // [bytes of written_]: bytes of text_ before each
   size_t search_from_ = 0;
   size_t shown_ = 0;
   int found_ = -1;
