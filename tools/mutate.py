@@ -7,7 +7,7 @@
   tools/mutate.py --name sched-victim --verbose
 
 A fault is one replacement of text in one file, with the tests that should notice it: names of ctest ("sched"), or
-"pytest FILE [-k EXPRESSION]". The copy is build/mutants/source, with a build folder of its own, so that a second run compiles
+"pytest FILE [-k EXPRESSION]". The copy is build/mutants, with a build folder of its own, so that a second run compiles
 little. Each fault is killed (a test failed, crashed or hung, or the compiler refused it), or it lived. Exit code 1 when fewer than 95 %
 were killed, 2 when a fault does not fit the source or the tests fail without any fault."""
 import argparse
@@ -21,7 +21,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "mutants"
-SOURCE, BUILD = FOLDER / "source", FOLDER / "build"
+SOURCE, BUILD = FOLDER, FOLDER / "build" / "release"
 TEST_SECONDS = 600  # a fault may make a test hang
 
 
@@ -42,7 +42,8 @@ def copy_source():
     listed = run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT).stdout.split("\0")
     wanted = {name for name in listed if name and (ROOT / name).is_file()}
     for path in [p for p in SOURCE.rglob("*") if p.is_file()]:
-        if str(path.relative_to(SOURCE)) not in wanted and "build" not in path.relative_to(SOURCE).parts:
+        relative = path.relative_to(SOURCE)
+        if str(relative) not in wanted and relative.parts[0] != "build":
             path.unlink()
     for name in wanted:
         source, target = ROOT / name, SOURCE / name
