@@ -84,6 +84,14 @@ Status ReadLists(const GgufMetadata& metadata, GgufVocab* vocab) {
   return OkStatus();
 }
 
+Status HalfAVocabulary(const char* missing, const char* there) {
+  return InvalidFile(
+      fmt::format("tokenizer.ggml.{} is missing, and tokenizer.ggml.{} is there: convert the model "
+                  "again, or name its tokenizer "
+                  "with --tokenizer",
+                  missing, there));
+}
+
 Status ReadTemplates(const GgufMetadata& metadata, GgufVocab* vocab) {
   SF_RETURN_IF_ERROR(ReadText(metadata, "tokenizer.chat_template", &vocab->chat_template));
   for (const GgufEntry& entry : metadata.entries()) {
@@ -99,9 +107,11 @@ Status ReadTemplates(const GgufMetadata& metadata, GgufVocab* vocab) {
 Result<std::optional<GgufVocab>> ReadGgufVocab(const GgufMetadata& metadata) {
   GgufVocab vocab;
   SF_RETURN_IF_ERROR(ReadText(metadata, "tokenizer.ggml.model", &vocab.model));
-  if (!metadata.Has("tokenizer.ggml.tokens") || vocab.model.empty() || vocab.model == "no_vocab") {
-    return std::optional<GgufVocab>();
-  }
+  const bool has_tokens = metadata.Has("tokenizer.ggml.tokens");
+  const bool has_model = !vocab.model.empty() && vocab.model != "no_vocab" && vocab.model != "none";
+  if (has_tokens && vocab.model.empty()) return HalfAVocabulary("model", "tokens");
+  if (has_model && !has_tokens) return HalfAVocabulary("tokens", "model");
+  if (!has_tokens || !has_model) return std::optional<GgufVocab>();
   SF_RETURN_IF_ERROR(ReadText(metadata, "tokenizer.ggml.pre", &vocab.pre));
   SF_RETURN_IF_ERROR(ReadLists(metadata, &vocab));
   SF_RETURN_IF_ERROR(ReadId(metadata, "tokenizer.ggml.bos_token_id", &vocab.bos_id));
@@ -120,7 +130,9 @@ Result<std::optional<GgufVocab>> ReadGgufVocab(const GgufMetadata& metadata) {
   return std::optional<GgufVocab>(std::move(vocab));
 }
 
-Result<std::unique_ptr<Tokenizer>> FindTokenizer(const std::string& path) {
+namespace {
+
+Result<std::unique_ptr<Tokenizer>> ReadTokenizer(const std::string& path) {
   std::error_code error;
   const fs::path given(path);
   if (!fs::exists(given, error)) return InvalidFile(path + ": no such file or folder");
@@ -143,6 +155,17 @@ Result<std::unique_ptr<Tokenizer>> FindTokenizer(const std::string& path) {
   if (!vocab->has_value()) return std::unique_ptr<Tokenizer>();
   Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::FromGguf(**vocab);
   if (!tokenizer.ok()) return tokenizer.status().WithContext(path);
+  return tokenizer;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> FindTokenizer(const std::string& path) {
+  SF_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, ReadTokenizer(path));
+  if (tokenizer != nullptr) {
+    for (const std::string& warning : tokenizer->warnings())
+      Remark(fmt::format("warning: {}: {}", path, warning));
+  }
   return tokenizer;
 }
 

@@ -16,9 +16,9 @@ struct GgufVocab {
   std::string model;                       // tokenizer.ggml.model: "gpt2", "llama" or "t5"
   std::string pre;                         // tokenizer.ggml.pre; "" where the key is absent
   std::vector<std::string> tokens;         // tokenizer.ggml.tokens
-  std::vector<int32_t> token_types;        // tokenizer.ggml.token_type; empty, or one a token
-  std::vector<float> scores;               // tokenizer.ggml.scores; empty, or one a token
-  std::vector<std::string> merges;         // tokenizer.ggml.merges: "left right"
+  std::vector<int32_t> token_types;        // tokenizer.ggml.token_type, one a token
+  std::vector<float> scores;               // tokenizer.ggml.scores, one a token; "gpt2" needs none
+  std::vector<std::string> merges;         // tokenizer.ggml.merges: "left right" ("gpt2")
   std::string precompiled_charsmap;        // tokenizer.ggml.precompiled_charsmap, raw bytes ("t5")
   std::optional<TokenId> bos_id;           // tokenizer.ggml.bos_token_id
   std::optional<TokenId> eos_id;           // tokenizer.ggml.eos_token_id

@@ -29,6 +29,25 @@ struct JoinedStrings {
 
 int32_t Choice(std::optional<bool> value) { return value ? (*value ? 1 : 0) : -1; }
 
+// What a GGUF vocabulary lacks and can be used without, if perhaps with other ids than the model
+// was trained with.
+std::vector<std::string> GuessesOf(const GgufVocab& vocab) {
+  std::vector<std::string> guesses;
+  if (vocab.model == "gpt2" && vocab.pre.empty()) {
+    guesses.push_back(
+        "tokenizer.ggml.pre is missing: text is split as GPT-2 splits it, which may give other "
+        "tokens than the model "
+        "was trained with; convert the model again, or name its tokenizer with --tokenizer");
+  }
+  if (vocab.model == "llama" && !vocab.bos_id && !vocab.add_bos) {
+    guesses.push_back(
+        "tokenizer.ggml.bos_token_id and tokenizer.ggml.add_bos_token are missing: prompts begin "
+        "without a BOS token, "
+        "which most models with such a vocabulary expect");
+  }
+  return guesses;
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(void* handle) : handle_(handle) {
@@ -126,6 +145,7 @@ void Tokenizer::SetRole(const std::string& role, const std::string& token_text) 
   if (role == "bos_token") bos_id_ = id;
   if (role == "eos_token") {
     eos_id_ = id;
+  tokenizer->warnings_ = GuessesOf(vocab);
     eos_ids_.assign(1, *id);
   }
 }

@@ -39,6 +39,7 @@ class Tokenizer {
   static Result<std::unique_ptr<Tokenizer>> FromHfFolder(const std::string& folder);
   // A tokenizer.json alone: no BOS, EOS or templates are known.
   static Result<std::unique_ptr<Tokenizer>> FromHfJson(std::string_view tokenizer_json);
+  // kInvalidFile names a key that decides ids and is missing.
   static Result<std::unique_ptr<Tokenizer>> FromGguf(const GgufVocab& vocab);
 
   ~Tokenizer();
@@ -66,6 +67,9 @@ class Tokenizer {
   std::optional<TokenId> eos_id() const { return eos_id_; }
   // Every token that ends an answer, eos_id() first.
   const std::vector<TokenId>& eos_ids() const { return eos_ids_; }
+
+  // What in the files was missing and had to be guessed, a sentence each.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
   const SpecialTokenTexts& special_tokens() const { return special_tokens_; }
   const NamedTemplates& chat_templates() const { return chat_templates_; }
@@ -111,6 +115,7 @@ class Tokenizer {
   std::optional<TokenId> bos_id_;
   std::optional<TokenId> eos_id_;
   std::vector<TokenId> eos_ids_;
+  std::vector<std::string> warnings_;
   SpecialTokenTexts special_tokens_;
   NamedTemplates chat_templates_;
 };

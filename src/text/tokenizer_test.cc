@@ -196,6 +196,68 @@ TEST(GgufTokenizer, SaysWhatIsWrong) {
 }
 
 // Each was refused with a reason, not a crash; the sizes are those that a damaged or hostile file might claim.
+TEST(GgufTokenizer, IsRefusedWithoutWhatDecidesIds) {
+  const auto message = [](const GgufVocab& vocab) {
+    auto made = Tokenizer::FromGguf(vocab);
+    EXPECT_FALSE(made.ok());
+    EXPECT_EQ(made.status().code(), StatusCode::kInvalidFile);
+    return made.ok() ? "" : made.status().message();
+  };
+  const auto names = [](const char* key) {
+    return ::testing::AllOf(HasSubstr(key), HasSubstr("missing"), HasSubstr("--tokenizer"));
+  };
+  GgufVocab bytes = testing::ByteVocab("gpt-2", {"a b"}, {"<s>"});
+  bytes.merges.clear();
+  EXPECT_THAT(message(bytes), names("tokenizer.ggml.merges"));
+  bytes = testing::ByteVocab("gpt-2", {"a b"}, {"<s>"});
+  bytes.token_types.clear();
+  EXPECT_THAT(message(bytes), names("tokenizer.ggml.token_type"));
+  bytes = testing::ByteVocab("gpt-2", {"a b"}, {"<s>"});
+  bytes.add_bos = true;
+  EXPECT_THAT(message(bytes), names("tokenizer.ggml.bos_token_id"));
+  bytes.add_bos.reset();
+  bytes.add_eos = true;
+  EXPECT_THAT(message(bytes), names("tokenizer.ggml.eos_token_id"));
+  for (const char* file : {"tiny_spm_bpe.json", "tiny_spm_unigram.json"}) {
+    const GgufVocab good = testing::ReadGgufVocab(file);
+    GgufVocab bad = good;
+    bad.scores.clear();
+    EXPECT_THAT(message(bad), names("tokenizer.ggml.scores")) << file;
+    bad = good;
+    bad.token_types.clear();
+    EXPECT_THAT(message(bad), names("tokenizer.ggml.token_type")) << file;
+    // Neither bytes nor an unknown token: what has no token of its own would vanish.
+    bad = good;
+    bad.unk_id.reset();
+    for (size_t i = 0; i < bad.tokens.size(); ++i) {
+      if (bad.tokens[i].rfind("<0x", 0) == 0) bad.tokens[i] = "gone" + std::to_string(i);
+      if (bad.token_types[i] == 6 || bad.token_types[i] == 2) bad.token_types[i] = 5;
+    }
+    EXPECT_THAT(message(bad), names("tokenizer.ggml.unknown_token_id")) << file;
+  }
+}
+
+TEST(GgufTokenizer, WarnsOnceOfWhatHadToBeGuessed) {
+  GgufVocab vocab = testing::ByteVocab("", {"a b"}, {"<s>"});
+  auto made = Tokenizer::FromGguf(vocab);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_THAT((*made)->warnings(),
+              ::testing::ElementsAre(HasSubstr("tokenizer.ggml.pre is missing")));
+  vocab.pre = "gpt-2";
+  EXPECT_TRUE((*Tokenizer::FromGguf(vocab))->warnings().empty());
+  vocab = testing::ReadGgufVocab("tiny_spm_bpe.json");
+  EXPECT_TRUE((*Tokenizer::FromGguf(vocab))->warnings().empty());
+  vocab.bos_id.reset();
+  vocab.add_bos.reset();
+  EXPECT_THAT((*Tokenizer::FromGguf(vocab))->warnings(),
+              ::testing::ElementsAre(HasSubstr("tokenizer.ggml.bos_token_id")));
+}
+
+// A vocabulary of single bytes has nothing to merge.
+TEST(GgufTokenizer, NeedsNoMergesWhereNoTokenIsMadeOfOthers) {
+  EXPECT_TRUE(Tokenizer::FromGguf(testing::ByteVocab("gpt-2", {}, {"<s>"})).ok());
+}
+
 TEST(HostileTokenizerJson, IsRefused) {
   const std::string model = R"("model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]})";
   const auto with = [&](const std::string& more) { return R"({"version":"1.0",)" + more + model + "}"; };

@@ -55,15 +55,15 @@ typedef struct {
   sixfold_slice pre;    // pre-tokenizer's name (gpt2 only)
   sixfold_strings tokens;
   sixfold_strings merges;
-  const int32_t* types;  // one a token, or null
+  const int32_t* types;  // one a token
   size_t types_count;
-  const float* scores;  // one a token, or null
+  const float* scores;  // one a token; gpt2: or null
   size_t scores_count;
   sixfold_slice charsmap;  // precompiled normalizer of t5, may be empty
   int64_t bos_id;
   int64_t eos_id;
   int64_t unk_id;
-  int32_t add_bos;  // 1, 0, or -1 for the model's default; 1 without bos_id adds nothing
+  int32_t add_bos;  // 1, 0, or -1 for the model's default; 1 needs bos_id
   int32_t add_eos;
   int32_t add_space_prefix;
   int32_t remove_extra_whitespaces;

@@ -220,6 +220,14 @@ pub unsafe extern "C" fn sixfold_tokenizer_from_gguf(
         let add_eos = v.add_eos == 1 || (v.add_eos < 0 && model == "t5");
         let tokenizer = gguf::build(&gguf::Vocab {
             model,
+        for (what, asked, id) in [("bos", v.add_bos == 1, bos), ("eos", v.add_eos == 1, eos)] {
+            if asked && id.is_none() {
+                return Err(Failure::invalid(format!(
+                    "tokenizer.ggml.{what}_token_id is missing, and tokenizer.ggml.add_{what}_token is true: \
+                     convert the model again, or name its tokenizer with --tokenizer"
+                )));
+            }
+        }
             pre,
             tokens: v.tokens.texts("token")?,
             types: array(v.types, v.types_count),

@@ -20,9 +20,9 @@ pub struct Vocab<'a> {
     pub model: &'a str,
     pub pre: &'a str,
     pub tokens: Vec<&'a str>,
-    /// Empty, or one for each token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+    /// One for each token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     pub types: &'a [i32],
-    /// Empty, or one for each token.
+    /// One for each token; may be empty for gpt2.
     pub scores: &'a [f32],
     pub merges: Vec<&'a str>,
     pub unk: Option<u32>,
@@ -34,6 +34,7 @@ pub struct Vocab<'a> {
     pub charsmap: &'a [u8],
 }
 
+const NORMAL: i32 = 1;
 const UNKNOWN: i32 = 2;
 const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
@@ -114,14 +115,15 @@ pub fn adds_bos_by_default(model: &str, pre: &str) -> bool {
 }
 
 pub fn build(vocab: &Vocab) -> Result<TextTokenizer, String> {
+    if !matches!(vocab.model, "gpt2" | "llama" | "t5") {
+        let model = vocab.model;
+        return Err(format!("tokenizer model '{model}' is not supported; gpt2, llama, t5 are"));
+    }
     check(vocab)?;
     let mut tokenizer = match vocab.model {
         "gpt2" => byte_level_bpe(vocab)?,
         "llama" => sentence_piece_bpe(vocab)?,
-        "t5" => unigram(vocab)?,
-        other => {
-            return Err(format!("tokenizer model '{other}' is not supported; gpt2, llama, t5 are"))
-        }
+        _ => unigram(vocab)?,
     };
     add_marked_tokens(&mut tokenizer, vocab);
     let tokens = vocab.tokens.iter().map(|t| Some((*t).to_owned())).collect();
@@ -138,6 +140,7 @@ fn check(vocab: &Vocab) -> Result<(), String> {
             return Err(format!("{len} {what} for {n} tokens"));
         }
     }
+    check_presence(vocab)?;
     let special = vocab.prefix.iter().chain(&vocab.suffix).chain(&vocab.unk);
     for id in special {
         if *id as usize >= n {
@@ -153,8 +156,32 @@ fn check(vocab: &Vocab) -> Result<(), String> {
     }
 }
 
+/// Whatever decides ids has no sensible value of its own: a file that lacks it is refused.
+fn check_presence(vocab: &Vocab) -> Result<(), String> {
+    let missing = |key: &str, why: &str| {
+        Err(format!(
+            "tokenizer.ggml.{key} is missing: {why}. Convert the model again, or name its tokenizer with --tokenizer"
+        ))
+    };
+    if vocab.types.is_empty() {
+        return missing("token_type", "without it control tokens can't be told from text");
+    }
+    let sentence_piece = matches!(vocab.model, "llama" | "t5");
+    if sentence_piece && vocab.scores.is_empty() {
+        return missing("scores", "they decide which pieces a text is split into");
+    }
+    let joined = |id: usize| kind(vocab, id) == NORMAL && vocab.tokens[id].chars().nth(1).is_some();
+    if vocab.model == "gpt2" && vocab.merges.is_empty() && (0..vocab.tokens.len()).any(joined) {
+        return missing("merges", "without them a text falls apart into single bytes");
+    }
+    if sentence_piece && !has_byte_tokens(vocab) && unknown_token(vocab).is_none() {
+        return missing("unknown_token_id", "characters that are no token would vanish from a text");
+    }
+    Ok(())
+}
+
 fn kind(vocab: &Vocab, id: usize) -> i32 {
-    vocab.types.get(id).copied().unwrap_or(1)
+    vocab.types[id]
 }
 
 fn ids(vocab: &Vocab) -> BpeVocab {
@@ -224,7 +251,7 @@ fn ranked_merges(vocab: &Vocab) -> Vec<(String, String)> {
             }
         }
     }
-    let score = |id: usize| vocab.scores.get(id).copied().unwrap_or(-(id as f32));
+    let score = |id: usize| vocab.scores[id];
     ranked.sort_by(|a, b| {
         score(b.0).total_cmp(&score(a.0)).then_with(|| (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)))
     });
@@ -256,9 +283,9 @@ fn sentence_piece_bpe(vocab: &Vocab) -> Result<Tokenizer, String> {
 }
 
 fn unigram(vocab: &Vocab) -> Result<Tokenizer, String> {
-    let score = |id: usize| vocab.scores.get(id).copied().unwrap_or(0.0) as f64;
+    let scores = vocab.scores.iter().map(|s| f64::from(*s));
     let scored: Vec<(String, f64)> =
-        vocab.tokens.iter().enumerate().map(|(i, t)| ((*t).to_owned(), score(i))).collect();
+        vocab.tokens.iter().map(|t| (*t).to_owned()).zip(scores).collect();
     let unk = unknown_token(vocab).ok_or("a unigram vocabulary needs an unknown token")?;
     let model = Unigram::from(scored, Some(unk as usize), has_byte_tokens(vocab))
         .map_err(|e| e.to_string())?;
