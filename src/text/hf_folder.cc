@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/hf_special_tokens.h"
 #include "text/utf8.h"
 
 namespace sixfold {
@@ -75,26 +76,10 @@ Result<Json> ReadJson(const fs::path& path) {
   }
 }
 
-// A token is written as its text, or as an AddedToken object with it under "content".
-std::optional<std::string> TokenOf(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_object()) {
-    const auto content = value.find("content");
-    if (content != value.end() && content->is_string()) return content->get<std::string>();
-  }
-  return std::nullopt;
-}
-
-// Roles are the keys that end in "_token" and hold a token; transformers passes them all to a template.
-void AddRoles(const Json& config, SpecialTokenTexts* roles) {
-  for (const auto& [key, value] : config.items()) {
-    if (key.size() <= 6 || key.compare(key.size() - 6, 6, "_token") != 0) continue;
-    const std::optional<std::string> token = TokenOf(value);
-    if (!token) continue;
-    const auto same = [&key = key](const auto& role) { return role.first == key; };
-    if (std::any_of(roles->begin(), roles->end(), same)) continue;
-    roles->emplace_back(key, *token);
-  }
+std::optional<bool> FlagOf(const Json& config, const char* key) {
+  const auto found = config.find(key);
+  return found != config.end() && found->is_boolean() ? std::optional<bool>(found->get<bool>())
+                                                      : std::nullopt;
 }
 
 void AddTemplate(const std::string& name, std::string text, NamedTemplates* templates) {
@@ -163,9 +148,16 @@ Result<HfTokenizerFiles> ReadHfTokenizerFiles(const std::string& folder) {
   }
   files.tokenizer_json = std::move(*json);
   SF_ASSIGN_OR_RETURN(Json config, ReadJson(root / "tokenizer_config.json"));
-  SF_ASSIGN_OR_RETURN(Json map, ReadJson(root / "special_tokens_map.json"));
-  AddRoles(config, &files.special_tokens);
-  AddRoles(map, &files.special_tokens);
+  SF_ASSIGN_OR_RETURN(const Json map, ReadJson(root / "special_tokens_map.json"));
+  SF_ASSIGN_OR_RETURN(const Json added, ReadJson(root / "added_tokens.json"));
+  auto declared =
+      DeclaredTokens({.config = config, .special_tokens_map = map, .added_tokens = added});
+  if (!declared.ok()) return declared.status().WithContext(folder);
+  files.special_tokens = std::move(declared->roles);
+  files.eos_file = std::move(declared->eos_file);
+  files.declared_json = std::move(declared->json);
+  files.add_bos = FlagOf(config, "add_bos_token");
+  files.add_eos = FlagOf(config, "add_eos_token");
   SF_RETURN_IF_ERROR(AddTemplateFiles(root, &files.chat_templates));
   SF_RETURN_IF_ERROR(
       AddConfigTemplates(config, (root / "tokenizer_config.json").string(), &files.chat_templates));

@@ -70,13 +70,49 @@ TEST_F(HfFolder, TakesNamedTemplates) {
   EXPECT_EQ(Template(), "d2");
 }
 
+// As transformers 5: the map wins over the config, unless that has an added_tokens_decoder.
 TEST_F(HfFolder, ReadsRolesInBothSpellings) {
-  Write("tokenizer_config.json", R"({"eos_token":{"content":"</s>","special":true},"add_bos_token":true,"bos_token":null})");
-  Write("special_tokens_map.json", R"({"eos_token":"x","bos_token":{"content":"x"}})");
+  Write("tokenizer_config.json",
+        R"({"eos_token":{"content":"</s>","special":true},"bos_token":null})");
+  Write("special_tokens_map.json", R"({"bos_token":{"content":"x"}})");
   auto tokenizer = Load();
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
   EXPECT_EQ((*tokenizer)->eos_id(), TokenId{1});
   EXPECT_EQ((*tokenizer)->bos_id(), TokenId{0});
+  Write("special_tokens_map.json", R"({"eos_token":"x"})");
+  EXPECT_EQ((*Load())->eos_id(), TokenId{0});
+  Write("tokenizer_config.json", R"({"eos_token":"</s>","added_tokens_decoder":{}})");
+  EXPECT_EQ((*Load())->eos_id(), TokenId{1});
+}
+
+TEST_F(HfFolder, AddsTokensThatTheVocabularyLacks) {
+  Write("tokenizer_config.json",
+        R"({"eos_token":"<end>","image_token":"<img>","extra_special_tokens":["<x>"]})");
+  auto tokenizer = Load();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  EXPECT_EQ((*tokenizer)->eos_id(), TokenId{2});
+  EXPECT_EQ((*tokenizer)->FindToken("<img>"), TokenId{3});
+  EXPECT_EQ((*tokenizer)->FindToken("<x>"), TokenId{4});
+  EXPECT_TRUE((*tokenizer)->IsSpecial(4));
+  EXPECT_EQ((*(*tokenizer)->Encode("x<end>", AddSpecial::kNo)), (std::vector<TokenId>{0, 2}));
+}
+
+TEST_F(HfFolder, SaysWhetherTextsGetBosAndWhatTheConfigAsksFor) {
+  Write("tokenizer_config.json",
+        R"({"bos_token":"</s>","add_bos_token":true,"add_eos_token":"yes"})");
+  auto tokenizer = Load();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  EXPECT_EQ((*tokenizer)->wants_bos(), true);
+  EXPECT_EQ((*tokenizer)->wants_eos(), std::nullopt);
+  EXPECT_FALSE((*tokenizer)->AddsBos());
+  ASSERT_TRUE((*tokenizer)->SetAddBos(AddBos::kYes).ok());
+  EXPECT_TRUE((*tokenizer)->AddsBos());
+  EXPECT_EQ((*(*tokenizer)->Encode("x", AddSpecial::kYes)), (std::vector<TokenId>{1, 0}));
+  EXPECT_EQ((*(*tokenizer)->Encode("x", AddSpecial::kNo)), (std::vector<TokenId>{0}));
+  ASSERT_TRUE((*tokenizer)->SetAddBos(AddBos::kNo).ok());
+  EXPECT_EQ((*(*tokenizer)->Encode("x", AddSpecial::kYes)), (std::vector<TokenId>{0}));
+  fs::remove(folder_ / "tokenizer_config.json");
+  EXPECT_EQ((*Load())->SetAddBos(AddBos::kYes).code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(HfFolder, NamesTheFileThatIsWrong) {
@@ -94,7 +130,12 @@ TEST_F(HfFolder, NamesTheFileThatIsWrong) {
   EXPECT_THAT(message(), HasSubstr("nested deeper"));
   Write("tokenizer_config.json", "{\"bos_token\": \"\\ud800\"}");
   EXPECT_THAT(message(), HasSubstr("tokenizer_config.json"));
+  Write("tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {\"content\": \"<a>\"}}}");
+  EXPECT_THAT(message(), HasSubstr("added_tokens_decoder"));
   Write("tokenizer_config.json", "{}");
+  Write("added_tokens.json", "{\"<a>\": \"1\"}");
+  EXPECT_THAT(message(), HasSubstr("added_tokens.json"));
+  fs::remove(folder_ / "added_tokens.json");
   Write("chat_template.jinja", "\xFF");
   EXPECT_THAT(message(), HasSubstr("chat_template.jinja"));
   Write("chat_template.jinja", std::string(2 << 20, 'x'));

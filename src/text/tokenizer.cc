@@ -74,20 +74,29 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(int code, void* handle, std::
   return std::unique_ptr<Tokenizer>(new Tokenizer(handle));
 }
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::FromHfJson(std::string_view tokenizer_json) {
+Result<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(std::string_view tokenizer_json,
+                                                       std::string_view declared) {
   sixfold_tokenizer* handle = nullptr;
   RustBuffer error;
-  const int code = sixfold_tokenizer_from_json(SliceOf(tokenizer_json), &handle, error.get());
+  const int code =
+      sixfold_tokenizer_from_json(SliceOf(tokenizer_json), SliceOf(declared), &handle, error.get());
   return Make(code, handle, std::string(error.view()));
+}
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::FromHfJson(std::string_view tokenizer_json) {
+  return FromJson(tokenizer_json, "");
 }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::FromHfFolder(const std::string& folder) {
   SF_ASSIGN_OR_RETURN(HfTokenizerFiles files, ReadHfTokenizerFiles(folder));
-  auto made = FromHfJson(files.tokenizer_json);
+  auto made = FromJson(files.tokenizer_json, files.declared_json);
   if (!made.ok()) return made.status().WithContext(folder + "/tokenizer.json");
   std::unique_ptr<Tokenizer> tokenizer = std::move(made).value();
   tokenizer->chat_templates_ = std::move(files.chat_templates);
   for (const auto& [role, text] : files.special_tokens) tokenizer->SetRole(role, text);
+  for (EndToken& end : tokenizer->end_tokens_) end.source = "eos_token of " + files.eos_file;
+  tokenizer->wants_bos_ = files.add_bos;
+  tokenizer->wants_eos_ = files.add_eos;
   return tokenizer;
 }
 
@@ -128,11 +137,15 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::FromGguf(const GgufVocab& vocab) {
   const auto known = [&](std::optional<TokenId> id) { return id && tokenizer->HasToken(*id) ? id : std::nullopt; };
   tokenizer->bos_id_ = known(vocab.bos_id);
   tokenizer->eos_id_ = known(vocab.eos_id);
-  tokenizer->eos_ids_.clear();
-  for (std::optional<TokenId> id : {vocab.eos_id, vocab.eot_id, vocab.eom_id}) {
-    auto& all = tokenizer->eos_ids_;
-    if (known(id) && std::find(all.begin(), all.end(), *id) == all.end()) all.push_back(*id);
+  tokenizer->end_tokens_.clear();
+  const std::pair<const char*, std::optional<TokenId>> ends[] = {
+      {"tokenizer.ggml.eos_token_id", vocab.eos_id},
+      {"tokenizer.ggml.eot_token_id", vocab.eot_id},
+      {"tokenizer.ggml.eom_token_id", vocab.eom_id}};
+  for (const auto& [key, id] : ends) {
+    if (known(id)) tokenizer->end_tokens_.push_back({*id, key});
   }
+  tokenizer->warnings_ = GuessesOf(vocab);
   if (!vocab.chat_template.empty()) tokenizer->chat_templates_.emplace_back("default", vocab.chat_template);
   for (const auto& named : vocab.named_chat_templates) tokenizer->chat_templates_.push_back(named);
   return tokenizer;
@@ -145,8 +158,7 @@ void Tokenizer::SetRole(const std::string& role, const std::string& token_text) 
   if (role == "bos_token") bos_id_ = id;
   if (role == "eos_token") {
     eos_id_ = id;
-  tokenizer->warnings_ = GuessesOf(vocab);
-    eos_ids_.assign(1, *id);
+    end_tokens_.assign(1, {*id, "eos_token"});
   }
 }
 
@@ -161,6 +173,33 @@ Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, AddSpecial
   std::vector<TokenId> out(ids.view().size() / sizeof(TokenId));
   if (!out.empty()) std::memcpy(out.data(), ids.view().data(), out.size() * sizeof(TokenId));
   return out;
+}
+
+std::vector<TokenId> Tokenizer::eos_ids() const {
+  std::vector<TokenId> ids;
+  for (const EndToken& end : end_tokens_) {
+    if (std::find(ids.begin(), ids.end(), end.id) == ids.end()) ids.push_back(end.id);
+  }
+  return ids;
+}
+
+bool Tokenizer::AddsBos() const {
+  const auto with = Encode("a", AddSpecial::kYes), without = Encode("a", AddSpecial::kNo);
+  if (!bos_id_ || !with.ok() || !without.ok() || with->size() <= without->size()) return false;
+  return with->front() == *bos_id_ && (without->empty() || without->front() != *bos_id_);
+}
+
+bool Tokenizer::AddsEos() const {
+  const auto with = Encode("a", AddSpecial::kYes), without = Encode("a", AddSpecial::kNo);
+  if (!eos_id_ || !with.ok() || !without.ok() || with->size() <= without->size()) return false;
+  return with->back() == *eos_id_ && (without->empty() || without->back() != *eos_id_);
+}
+
+Status Tokenizer::SetAddBos(AddBos add) {
+  if (add == AddBos::kYes && !bos_id_)
+    return InvalidArgument("the tokenizer has no BOS token to add");
+  sixfold_tokenizer_set_bos(Handle(handle_), add == AddBos::kYes ? *bos_id_ : -1);
+  return OkStatus();
 }
 
 std::string Tokenizer::TokenText(TokenId id) const {

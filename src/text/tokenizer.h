@@ -27,15 +27,25 @@ enum class ParseSpecial : uint8_t { kNo, kYes };
 // Whether special tokens are left out of decoded text.
 enum class SkipSpecial : uint8_t { kNo, kYes };
 
+// Whether texts are opened with the BOS token, whatever the files say.
+enum class AddBos : uint8_t { kNo, kYes };
+
 // The special tokens by their role ("bos_token", "eos_token", …), as transformers passes them to a chat template.
 using SpecialTokenTexts = std::vector<std::pair<std::string, std::string>>;
 // Chat templates by name; "default" is the one without a name.
 using NamedTemplates = std::vector<std::pair<std::string, std::string>>;
 
+// A token that ends an answer.
+struct EndToken {
+  TokenId id = 0;
+  std::string source;  // what says so: a key of a file, or what a template does
+};
+
 class Tokenizer {
  public:
-  // Reads `folder`/tokenizer.json and, where they are there, tokenizer_config.json, special_tokens_map.json and the chat
-  // templates, in the layouts of transformers 4 and 5. kInvalidFile names the file and what is wrong with it.
+  // Reads `folder`/tokenizer.json and, where they are there, tokenizer_config.json,
+  // special_tokens_map.json, added_tokens.json and the chat templates, in the layouts of
+  // transformers 4 and 5. kInvalidFile names the file and what is wrong with it.
   static Result<std::unique_ptr<Tokenizer>> FromHfFolder(const std::string& folder);
   // A tokenizer.json alone: no BOS, EOS or templates are known.
   static Result<std::unique_ptr<Tokenizer>> FromHfJson(std::string_view tokenizer_json);
@@ -63,10 +73,24 @@ class Tokenizer {
   int32_t vocab_size() const { return vocab_size_; }  // largest id + 1
   bool HasToken(TokenId id) const { return (Flags(id) & kPresent) != 0; }
   bool IsSpecial(TokenId id) const { return (Flags(id) & kSpecial) != 0; }
+  // Found in a text as a whole, special or not.
+  bool IsAdded(TokenId id) const { return (Flags(id) & kAdded) != 0; }
   std::optional<TokenId> bos_id() const { return bos_id_; }
   std::optional<TokenId> eos_id() const { return eos_id_; }
-  // Every token that ends an answer, eos_id() first.
-  const std::vector<TokenId>& eos_ids() const { return eos_ids_; }
+  // Every token that the files name as the end of an answer, eos_id() first, and where; a token may
+  // be named twice. text/turn_end.h finds those that only templates know.
+  const std::vector<EndToken>& end_tokens() const { return end_tokens_; }
+  std::vector<TokenId> eos_ids() const;  // the same, each once
+
+  // Whether Encode with AddSpecial::kYes puts BOS before, or EOS after, a text.
+  bool AddsBos() const;
+  bool AddsEos() const;
+  // What tokenizer_config.json says of it. transformers 5 passes over it where there is a
+  // tokenizer.json, as we do.
+  std::optional<bool> wants_bos() const { return wants_bos_; }
+  std::optional<bool> wants_eos() const { return wants_eos_; }
+  // kInvalidArgument for kYes without a BOS token. Not while others use the tokenizer.
+  Status SetAddBos(AddBos add);
 
   // What in the files was missing and had to be guessed, a sentence each.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -94,8 +118,11 @@ class Tokenizer {
   };
   static constexpr uint8_t kPresent = 1;  // sixfold_token_flags
   static constexpr uint8_t kSpecial = 2;
+  static constexpr uint8_t kAdded = 4;
 
   explicit Tokenizer(void* handle);
+  static Result<std::unique_ptr<Tokenizer>> FromJson(std::string_view tokenizer_json,
+                                                     std::string_view declared);
   static Result<std::unique_ptr<Tokenizer>> Make(int code, void* handle, std::string error);
   uint8_t Flags(TokenId id) const { return id < 0 || id >= vocab_size_ ? 0 : flags_[id]; }
   static std::string_view Piece(TokenId id, const Table& table) {
@@ -114,7 +141,9 @@ class Tokenizer {
   char strip_byte_ = 0;
   std::optional<TokenId> bos_id_;
   std::optional<TokenId> eos_id_;
-  std::vector<TokenId> eos_ids_;
+  std::vector<EndToken> end_tokens_;
+  std::optional<bool> wants_bos_;
+  std::optional<bool> wants_eos_;
   std::vector<std::string> warnings_;
   SpecialTokenTexts special_tokens_;
   NamedTemplates chat_templates_;

@@ -71,7 +71,8 @@ TEST(Tokenizer, ReadsOrLeavesSpecialTokensInText) {
 
 TEST(Tokenizer, KnowsItsTokens) {
   const auto tokenizer = TinyBpe();
-  EXPECT_EQ(tokenizer->bos_id(), tokenizer->FindToken("<s>"));  // the config's, not special_tokens_map's
+  EXPECT_EQ(tokenizer->bos_id(),
+            tokenizer->FindToken("</s>"));  // special_tokens_map's, not the config's
   EXPECT_EQ(tokenizer->eos_id(), tokenizer->FindToken("<|im_end|>"));
   EXPECT_EQ(tokenizer->eos_ids(), Ids{*tokenizer->FindToken("<|im_end|>")});
   EXPECT_TRUE(tokenizer->IsSpecial(0));
@@ -195,7 +196,6 @@ TEST(GgufTokenizer, SaysWhatIsWrong) {
   EXPECT_THAT(message(GgufVocab{.model = "gpt2"}), HasSubstr("0 tokens"));
 }
 
-// Each was refused with a reason, not a crash; the sizes are those that a damaged or hostile file might claim.
 TEST(GgufTokenizer, IsRefusedWithoutWhatDecidesIds) {
   const auto message = [](const GgufVocab& vocab) {
     auto made = Tokenizer::FromGguf(vocab);
@@ -258,6 +258,7 @@ TEST(GgufTokenizer, NeedsNoMergesWhereNoTokenIsMadeOfOthers) {
   EXPECT_TRUE(Tokenizer::FromGguf(testing::ByteVocab("gpt-2", {}, {"<s>"})).ok());
 }
 
+// Each was refused with a reason, not a crash; the sizes are those that a damaged or hostile file might claim.
 TEST(HostileTokenizerJson, IsRefused) {
   const std::string model = R"("model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]})";
   const auto with = [&](const std::string& more) { return R"({"version":"1.0",)" + more + model + "}"; };

@@ -47,7 +47,12 @@ void sixfold_buffer_free(sixfold_buffer* buffer);
 
 // ---- Tokenizers ----
 
-int sixfold_tokenizer_from_json(sixfold_slice json, sixfold_tokenizer** out, sixfold_buffer* error);
+// `declared`: the tokens of the files beside tokenizer.json as JSON, or an empty slice:
+//   {"by_id": [[id, token], …], "with_own": bool, "roles": [token, …], "extras": [token, …]}
+// with tokens as transformers writes an AddedToken. with_own: tokenizer.json's added tokens join
+// by_id and win there.
+int sixfold_tokenizer_from_json(sixfold_slice json, sixfold_slice declared, sixfold_tokenizer** out,
+                                sixfold_buffer* error);
 
 // A vocabulary as GGUF metadata holds it. Ids of -1 are absent.
 typedef struct {
@@ -70,6 +75,10 @@ typedef struct {
 } sixfold_gguf_vocab;
 
 int sixfold_tokenizer_from_gguf(const sixfold_gguf_vocab* vocab, sixfold_tokenizer** out, sixfold_buffer* error);
+
+// What sixfold_tokenizer_encode with ADD_SPECIAL puts before a text from now on: `bos_id` too, or
+// nothing for -1. Not while others use the tokenizer.
+void sixfold_tokenizer_set_bos(sixfold_tokenizer* tokenizer, int64_t bos_id);
 
 void sixfold_tokenizer_free(sixfold_tokenizer* tokenizer);
 

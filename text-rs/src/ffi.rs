@@ -182,12 +182,14 @@ pub unsafe extern "C" fn sixfold_buffer_free(buffer: *mut Buffer) {
 #[no_mangle]
 pub unsafe extern "C" fn sixfold_tokenizer_from_json(
     json: Slice,
+    declared: Slice,
     out: *mut *mut TextTokenizer,
     error: *mut Buffer,
 ) -> i32 {
     *out = std::ptr::null_mut();
     guard(error, || {
-        let tokenizer = TextTokenizer::from_json(json.bytes()).map_err(Failure::invalid)?;
+        let tokenizer = TextTokenizer::from_json(json.bytes(), declared.bytes())
+            .map_err(Failure::invalid)?;
         *out = Box::into_raw(Box::new(tokenizer));
         Ok(())
     })
@@ -218,8 +220,6 @@ pub unsafe extern "C" fn sixfold_tokenizer_from_gguf(
             _ => gguf::adds_bos_by_default(model, pre),
         };
         let add_eos = v.add_eos == 1 || (v.add_eos < 0 && model == "t5");
-        let tokenizer = gguf::build(&gguf::Vocab {
-            model,
         for (what, asked, id) in [("bos", v.add_bos == 1, bos), ("eos", v.add_eos == 1, eos)] {
             if asked && id.is_none() {
                 return Err(Failure::invalid(format!(
@@ -228,6 +228,8 @@ pub unsafe extern "C" fn sixfold_tokenizer_from_gguf(
                 )));
             }
         }
+        let tokenizer = gguf::build(&gguf::Vocab {
+            model,
             pre,
             tokens: v.tokens.texts("token")?,
             types: array(v.types, v.types_count),
@@ -244,6 +246,11 @@ pub unsafe extern "C" fn sixfold_tokenizer_from_gguf(
         *out = Box::into_raw(Box::new(tokenizer));
         Ok(())
     })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sixfold_tokenizer_set_bos(tokenizer: *mut TextTokenizer, bos_id: i64) {
+    (*tokenizer).set_bos(u32::try_from(bos_id).ok());
 }
 
 #[no_mangle]

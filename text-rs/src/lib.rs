@@ -3,6 +3,7 @@
 
 mod budget;
 mod clock;
+mod declared;
 pub mod ffi;
 mod filters;
 mod gguf;

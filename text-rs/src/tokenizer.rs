@@ -1,5 +1,6 @@
 //! One loaded tokenizer: text to ids, and the table that turns ids back into bytes.
 
+use crate::declared;
 use crate::lean::Lean;
 use crate::pieces::{self, Pieces, MAX_TOKEN_ID};
 use serde_json::Value as Json;
@@ -26,9 +27,10 @@ pub struct TextTokenizer {
 }
 
 impl TextTokenizer {
-    /// Reads a tokenizer.json. Its truncation and padding sections are ignored.
-    pub fn from_json(json: &[u8]) -> Result<Self, String> {
-        check_growth(json)?;
+    /// Reads a tokenizer.json. Its truncation and padding sections are ignored. `declared`: tokens of the files beside
+    /// it, as src/declared.rs takes them; may be empty.
+    pub fn from_json(json: &[u8], declared: &[u8]) -> Result<Self, String> {
+        let own = check_growth(json)?;
         let mut tokenizer = Tokenizer::from_bytes(json).map_err(|e| e.to_string())?;
         tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
         tokenizer.with_padding(None);
@@ -39,9 +41,19 @@ impl TextTokenizer {
                 tokenizer.with_model(bpe);
             }
         }
+        declared::add(&mut tokenizer, declared, &own)?;
         let tokens = tokens_of(&tokenizer)?;
         let (prefix, suffix) = frame_of(&tokenizer)?;
         Self::new(tokenizer, tokens, prefix, suffix)
+    }
+
+    /// Puts `bos` before every text, or, for `None`, nothing.
+    pub fn set_bos(&mut self, bos: Option<u32>) {
+        match bos {
+            Some(bos) if self.prefix.first() != Some(&bos) => self.prefix.insert(0, bos),
+            Some(_) => {}
+            None => self.prefix.clear(),
+        }
     }
 
     pub fn new(
@@ -186,8 +198,8 @@ fn check_charsmap_text(text: &str) -> Result<(), String> {
 }
 
 /// Refuses chains of replacements that multiply a text's length (each may be harmless alone), and character maps that
-/// claim more than they hold.
-fn check_growth(json: &[u8]) -> Result<(), String> {
+/// claim more than they hold. Gives back the file's added tokens.
+fn check_growth(json: &[u8]) -> Result<Vec<Json>, String> {
     fn walk(node: &Json, growth: &mut f64) -> Result<(), String> {
         for key in ["normalizers", "pretokenizers"] {
             let list = node.get(key).and_then(Json::as_array);
@@ -216,7 +228,10 @@ fn check_growth(json: &[u8]) -> Result<(), String> {
     if growth > MAX_GROWTH {
         return Err(format!("normalizer may grow a text {:.0} times; {MAX_GROWTH} is the limit", growth));
     }
-    Ok(())
+    Ok(match parts.added_tokens {
+        Json::Array(tokens) => tokens,
+        _ => Vec::new(),
+    })
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -224,4 +239,5 @@ fn check_growth(json: &[u8]) -> Result<(), String> {
 struct Parts {
     normalizer: Json,
     pre_tokenizer: Json,
+    added_tokens: Json,
 }
