@@ -127,8 +127,10 @@ constexpr CommandInfo kCommands[] = {
      .name = "layout",
      .summary = "show how a mesh cuts a model, and the bytes of a step",
      .shape = {.text = "MODEL --mesh SIZES"},
-     .about = "Loads nothing. Prints each rank's share, the groups with their links, and "
-              "what a step of --tokens rows sends.",
+     .about = "Loads nothing. Prints each rank's share and what a step of --tokens rows sends; "
+              "--json also the groups with their links. Layers count from 0, as in checkpoints "
+              "(the files of --expert-placement count them from 1); so do heads, columns and "
+              "experts. JSON ranges are [first, end).",
      .examples = "  sixfold layout Qwen3-0.6B --mesh tp4,pp2 --nodes 2\n"
                  "  sixfold layout model.gguf --mesh tp2,pp2 --tokens 64 --json\n"
                  "  sixfold layout model.gguf -tp 2 -cp 4 --cp-comm-type a2a+p2p --tokens 16384\n"},
@@ -154,7 +156,7 @@ constexpr CommandInfo kCommands[] = {
      .about = "Runs the prompt as one micro-batch on one replica, the others idle, and prints "
               "where the token went: every operation with its messages, ranks, crossings between "
               "nodes, and where keys and values stay. All of it comes from messages that were "
-              "really sent (docs/journey.md). With --json also the run's totals, which the hops "
+              "really sent (docs/journey.md). Layers count from 1, positions and ranks from 0. With --json also the run's totals, which the hops "
               "of all tokens add up to.",
      .examples = "  sixfold trace models/toy --prompt 'Where did it go?' --token 3 --mesh tp2,dp2,pp2 "
                  "--ep 4 --nodes 2\n"

@@ -11,6 +11,7 @@
 #include "apps/layout_options.h"
 #include "apps/loading.h"
 #include "apps/output.h"
+#include "base/plural.h"
 #include "kv/placement.h"
 #include "mesh/collectives.h"
 #include "model/micro_batch.h"
@@ -185,23 +186,23 @@ std::string ExpertsText(const Layout& layout, const RankShard& s) {
 
 std::string TextOf(const PlannedModel& planned, int64_t rows, const Ledger& ledger) {
   const Layout& layout = planned.layout;
-  std::string text = fmt::format("{}: {} ranks, {}\n\n", planned.name, layout.world(), layout.ToString());
+  std::string text = fmt::format("{}: {}, {}\n\n", planned.name, Plural(layout.world(), "rank"), layout.ToString());
   const bool experts = HasSparse(layout.shape());
-  text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}{}\n", "rank", "node", "tp",
-                      "cp", "dp", "pp", "layers", "heads", "kv heads", "ffn columns", "vocabulary", experts ? "  experts" : "");
+  constexpr const char* kRow = "{:>5} {:>5} {:>4} {:>4} {:>4} {:>4}  {:<13} {:<9} {:<9} {:<14} {:<16}{}\n";
+  text += fmt::format(kRow, "rank", "node", "tp", "cp", "dp", "pp", "layers from 0", "heads", "kv heads",
+                      "ffn columns", "vocabulary", experts ? "  experts" : "");
   for (int rank = 0; rank < layout.world(); ++rank) {
     const RankShard s = layout.Shard(rank);
-    text += fmt::format("{:>5} {:>5} {:>4} {:>4} {:>4} {:>4}  {:<9} {:<9} {:<9} {:<14} {:<16}{}\n", rank,
-                        layout.cluster().NodeOf(rank), s.tp, s.cp, s.dp, s.pp, RangeText(s.layers), RangeText(s.heads),
+    text += fmt::format(kRow, rank, layout.cluster().NodeOf(rank), s.tp, s.cp, s.dp, s.pp, RangeText(s.layers), RangeText(s.heads),
                         RangeText(s.kv_heads), RangeText(s.intermediate), RangeText(s.vocab),
                         experts ? "  " + ExpertsText(layout, s) : "");
   }
-  text += fmt::format("\nA step of {} rows a replica sends{}:\n", rows,
+  text += fmt::format("\nA step of {} a replica sends{}:\n", Plural(rows, "row"),
                       layout.dispatches() ? " (rows to experts: expected, if every expert is as likely)" : "");
   if (ledger.empty()) text += "  nothing\n";
   for (const auto& [key, entry] : ledger) {
-    text += fmt::format("  {:<4} {:<15} {:<11} {:>8} times {:>16} bytes  ({})\n", NameOf(key.axis), NameOf(key.op),
-                        NameOf(key.link), entry.count, CountText(entry.bytes),
+    text += fmt::format("  {:<4} {:<15} {:<11} {:>14} {:>16} bytes  ({})\n", NameOf(key.axis), NameOf(key.op),
+                        NameOf(key.link), Plural(entry.count, "time"), CountText(entry.bytes),
                         BytesText(static_cast<double>(entry.bytes)));
   }
   return text;

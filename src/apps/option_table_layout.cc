@@ -157,7 +157,7 @@ std::vector<OptionSpec> LayoutOptions() {
        .group = group,
        .commands = kRunning,
        .metavar = "FILE",
-       .help = "write as JSON what the ranks sent, what was predicted, and how they spent the time"},
+       .help = "write as JSON what the ranks sent, what was predicted, and how they spent the time (layers from 0)"},
       {.name = "dry-run",
        .type = kFlag,
        .group = group,

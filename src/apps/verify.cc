@@ -310,7 +310,7 @@ std::string Describe(const NamedLayout& named, const Verdict& v) {
     const Difference& d = *v.difference;
     text = fmt::format("{}: differs from one rank in step {}, {}, token {} at position {} of sequence {}: {} instead of {}",
                        named.flags, d.step,
-                       d.layer < 0 ? std::string("after the last layer") : fmt::format("layer {}", d.layer),
+                       d.layer < 0 ? std::string("after the last layer") : fmt::format("layer {} (from 0)", d.layer),
                        d.token, d.position, d.sequence, d.got, d.expected);
   } else if (!v.bytes_equal()) {
     text = fmt::format("{}: {} bytes were sent and {} predicted", named.flags, TotalBytes(v.stats.counted),

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/plural.h"
+
 namespace sixfold::trace {
 
 namespace {
@@ -13,8 +15,6 @@ namespace {
 using nlohmann::ordered_json;
 
 const char* ArrowOf(const Hop& hop) { return hop.crosses ? "⇒" : "→"; }
-
-std::string Plural(int64_t count, const char* what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
 
 std::string LayersText(int64_t first, int64_t end) {
   return end - first == 1 ? fmt::format("layer {}", end) : fmt::format("layers {}-{}", first + 1, end);
@@ -93,8 +93,8 @@ std::string HopsText(const Operation& operation) {
 }
 
 std::string JourneyTable(const Journey& journey, const Map& map) {
-  constexpr const char* kRow = "{:>3}  {:>3}  {:<34}  {:<30}  {:>9}  {:<10}  {:>5}  {:>9}\n";
-  std::string text = fmt::format(kRow, "op", "L", "operation", "the token", "bytes", "new ranks", "ranks", "crossings");
+  constexpr const char* kRow = "{:>3}  {:>8}  {:<34}  {:<30}  {:>9}  {:<10}  {:>5}  {:>9}\n";
+  std::string text = fmt::format(kRow, "op", "L from 1", "operation", "the token", "bytes", "new ranks", "ranks", "crossings");
   for (const Operation& o : journey.operations) {
     std::string kind = KindOf(o, map.names);
     for (const std::vector<int32_t>& group : o.groups) kind += fmt::format(" {{{}}}", RangesText(group));

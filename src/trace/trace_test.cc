@@ -254,6 +254,32 @@ TEST(Picture, IsClosedEscapedAndHasAnArrowAHop) {
   EXPECT_EQ(arrows, 3u);
 }
 
+// DejaVu Sans, one of the widest, takes 0.6 of its size for a letter of running text.
+TEST(Picture, LongNamesOfOperationsAndNodesStayOutOfTheColumnsOfRanks) {
+  Map map = TwoNodes(4);
+  map.node_of = {0, 1, 2, 3};
+  for (std::string& op : map.names.ops) op = "a_collective_operation_of_a_long_name";
+  const std::string svg = JourneySvg(trace::Run(SmallRun()).Follow(map, {.position = 10}), map);
+  const auto number_behind = [&](const std::string& what, size_t from) {
+    const size_t at = svg.find(what, from);
+    return at == std::string::npos ? -1 : std::stoi(svg.substr(at + what.size()));
+  };
+  const size_t name = svg.find(">a-collective-operation");
+  ASSERT_NE(name, std::string::npos);
+  const int begin = number_behind("x=\"", svg.rfind("<text", name));
+  const int end = begin + static_cast<int>(0.6 * 11 * std::string("a-collective-operation-of-a-long-name").size());
+  int last = end, nodes = 0;
+  const std::string rect = "<rect x=\"";
+  for (size_t at = svg.find(rect + std::to_string(number_behind(rect, 0))); at != std::string::npos && nodes < 4; at = svg.find(rect, at + 1)) {
+    const int left = number_behind(rect, at), width = number_behind("width=\"", at);
+    EXPECT_GE(left, last) << "node " << nodes;
+    EXPECT_GE(width, 0.6 * 11 * std::string("node 0").size());
+    last = left + width;
+    ++nodes;
+  }
+  EXPECT_EQ(nodes, 4);
+}
+
 TEST(Timeline, EveryArrowStartsAndEnds) {
   const Map map = TwoNodes(4);
   const trace::Run run(SmallRun());

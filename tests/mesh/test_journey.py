@@ -3,6 +3,9 @@ run's ledger."""
 import collections
 import itertools
 import json
+import re
+import shutil
+import subprocess
 import xml.etree.ElementTree
 
 import pytest
@@ -13,6 +16,7 @@ from program import GOLDEN, ROOT
 
 TOY = ROOT / "models" / "toy"
 FLOAT, CHUNK = 4, 16
+RSVG = shutil.which("rsvg-convert")
 
 
 class Layout:
@@ -335,6 +339,16 @@ class TestForms:
         for text in ("dispatch {0-3}", "pipeline send", "K/V stay on rank", "node crossings", "⇒"):
             assert text in answer.out, text
 
+    def test_tables_say_from_where_layers_count(self, sixfold):
+        """The journey counts layers from 1, `layout` from 0, as checkpoints do; each says so itself."""
+        header = next(line for line in sixfold("trace", TOY, *self.COMMON).out.splitlines() if "operation" in line)
+        assert "L from 1" in header
+        assert "layers count from 1" in sixfold("trace", TOY, *self.COMMON, "--svg").out
+        header = next(line for line in sixfold("layout", TOY, "--mesh", "pp2").out.splitlines() if "vocabulary" in line)
+        assert "layers from 0" in header
+        for command in ("layout", "trace"):
+            assert f"ayers count from {0 if command == 'layout' else 1}" in sixfold(command, "--help").out.replace("\n", " ")
+
     def test_table_of_one_rank(self, sixfold):
         said = sixfold("trace", TOY, "--prompt-tokens", "1,2,3", "--token", 1, "--json").json()
         assert (said["ranks"], said["crossings"], said["operations"], said["hops"]) == ([0], 0, 0, [])
@@ -346,6 +360,29 @@ class TestForms:
         arrows = [line for line in root.iter("{http://www.w3.org/2000/svg}line") if line.get("marker-end")]
         assert len(arrows) == len(said["hops"])
         assert "href" not in (tmp_path / "journey.svg").read_text()
+
+    @pytest.mark.skipif(RSVG is None, reason="no rsvg-convert here (librsvg2-bin)")
+    @pytest.mark.parametrize("flags", [
+        "--token 0", "--token 1 --mesh tp2", "--last --mesh cp2,pp2", "--last --mesh tp2,dp2,pp2 --ep 4 --nodes 8 --sequence-parallel",
+        "--last --mesh tp2,cp2,dp16,pp2 --ep 32 --nodes 32 --replica 15 --attention-chunk 16"])
+    def test_all_of_a_picture_is_in_its_frame(self, sixfold, tmp_path, flags):
+        file = tmp_path / "journey.svg"
+        assert sixfold("trace", TOY, "--prompt-tokens", ",".join(map(str, range(1, 65))), *flags.split(), "--svg", "-o", file).code == 0
+        text = file.read_text()
+        width, height = (int(re.search(rf'{side}="(\d+)"', text).group(1)) for side in ("width", "height"))
+
+        def drawn(x, y, w, h):
+            """The pixels of a part of the plane, as PNG; parts without a mark give the same bytes."""
+            part = re.sub(r"<svg [^>]*>", f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="{x} {y} {w} {h}" '
+                          'font-family="sans-serif" font-size="11">', text, count=1)
+            return subprocess.run([RSVG], input=part.encode(), capture_output=True, check=True, timeout=60).stdout
+
+        empty = drawn(-5000, -5000, 300, height + 100)
+        assert drawn(-300, -50, 300, height + 100) == empty, "marks left of the frame"
+        assert drawn(width, -50, 300, height + 100) == empty, "marks right of the frame"
+        below = drawn(-5000, -5000, width, 100)
+        assert drawn(0, height, width, 100) == below and drawn(0, -100, width, 100) == below, "marks above or below the frame"
+        assert drawn(width - 300, -50, 300, height + 100) != empty
 
     def test_timeline(self, sixfold):
         events = sixfold("trace", TOY, *self.COMMON, "--perfetto").json()["traceEvents"]
