@@ -25,8 +25,6 @@ constexpr int kPollsPerClock = 8;
 // The kernel wakes a sleeper so much late, so the last of the wait for an emulated link is spent awake.
 constexpr auto kTimerSlack = microseconds(100);
 
-void Pause() { __builtin_ia32_pause(); }
-
 }  // namespace
 
 LocalTransport::LocalTransport(Shared& shared, int rank)
@@ -329,7 +327,7 @@ void LocalTransport::Rest(SteadyClock::duration waited, int rounds) {
     RestUntilArrival();
   } else if (shared_.may_spin() && waited < kSpin) {
     for (int i = 0; i < kPollsPerClock; ++i) {
-      Pause();
+      CpuRelax();
       const size_t pending = Pending();
       if (!Poll() || Pending() != pending) return;
     }
@@ -349,7 +347,7 @@ void LocalTransport::RestUntilArrival() {
   if (left > kTimerSlack) {
     Sleep(std::min<SteadyClock::duration>(left - kTimerSlack, watch_.timeout() / 16));
   } else if (shared_.may_spin()) {
-    Pause();
+    CpuRelax();
   } else {
     sched_yield();
   }

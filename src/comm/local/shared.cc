@@ -1,22 +1,9 @@
 #include "comm/local/shared.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <ctime>
-
 #include "base/check.h"
 #include "comm/cores.h"
 
 namespace sixfold::local {
-
-namespace {
-
-// The kernel's view of an atomic word.
-static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
-
-}  // namespace
 
 Shared::Shared(int ranks, const LocalWorldOptions& options)
     : ranks_(ranks),
@@ -44,7 +31,7 @@ void Shared::Fail(int rank, const Status& why) {
   }
   for (int r = 0; r < ranks_; ++r) {
     bells_[r].rings.fetch_add(1, std::memory_order_seq_cst);
-    FutexWakeAll(bells_[r].rings);
+    FutexWakeOne(bells_[r].rings);
   }
 }
 
@@ -53,19 +40,6 @@ Status Shared::FailureFor(int rank) const {
   const std::lock_guard lock(failure_mutex_);
   if (rank == failed_rank_) return failure_;
   return {StatusCode::kUnavailable, failure_.message()};
-}
-
-void FutexWait(std::atomic<uint32_t>& word, uint32_t value, std::chrono::nanoseconds span) {
-  timespec time{};
-  time.tv_sec = static_cast<time_t>(span.count() / 1'000'000'000);
-  time.tv_nsec = static_cast<long>(span.count() % 1'000'000'000);
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, &time, nullptr,
-          0);
-}
-
-void FutexWakeAll(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr,
-          0);
 }
 
 }  // namespace sixfold::local

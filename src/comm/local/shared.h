@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/futex.h"
 #include "base/status.h"
 #include "comm/local/local_world.h"
 #include "comm/watch.h"
@@ -106,16 +107,12 @@ class Shared {
   int failed_rank_ = -1;
 };
 
-// Sleeps while the word is `value`, until a wake-up, at most `span`.
-void FutexWait(std::atomic<uint32_t>& word, uint32_t value, std::chrono::nanoseconds span);
-void FutexWakeAll(std::atomic<uint32_t>& word);
-
 // Called after an event: wakes the sleeper when `awaited` says that this was the last it needs.
 inline void Notify(Bell& bell, std::atomic<int>& awaited) {
   if (awaited.load(std::memory_order_seq_cst) <= 0) return;
   if (awaited.fetch_sub(1, std::memory_order_seq_cst) > 1) return;
   bell.rings.fetch_add(1, std::memory_order_seq_cst);
-  FutexWakeAll(bell.rings);
+  FutexWakeOne(bell.rings);
 }
 
 }  // namespace sixfold::local
