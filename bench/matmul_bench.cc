@@ -63,7 +63,7 @@ double ReadRate(const Buffer& buffer, ThreadPool& pool, clockid_t clock, double 
   const auto* lines = buffer.as<Line>();
   const auto count = static_cast<int64_t>(buffer.size() / sizeof(Line) / 8);
   const double seconds = BestSeconds(clock, budget, [&] {
-    pool.ParallelFor(count, [&](int64_t begin, int64_t end, int) {
+    pool.ParallelFor(count, pool.GrainFor(count, 1), [&](int64_t begin, int64_t end, int) {
       Line sum[8] = {};
       for (int64_t i = begin * 8; i < end * 8; i += 8) {
         for (int j = 0; j < 8; ++j) sum[j] ^= lines[i + j];

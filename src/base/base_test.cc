@@ -1,11 +1,9 @@
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <set>
 
 #include "base/random.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 
 namespace sixfold {
 namespace {
@@ -31,17 +29,6 @@ TEST(Random, EveryPartOfTheKeyMatters) {
           seen.insert(u);
         }
   EXPECT_EQ(seen.size(), 24u);
-}
-
-TEST(ThreadPool, EveryIndexIsVisitedOnce) {
-  ThreadPool pool(4);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<std::atomic<int>> visits(37);
-    pool.ParallelFor(37, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) visits[i]++;
-    });
-    for (auto& v : visits) EXPECT_EQ(v.load(), 1);
-  }
 }
 
 TEST(Status, ContextStandsBeforeTheMessage) {

@@ -125,12 +125,15 @@ void AttentionRunner::RunPieces(const AttentionArgs& args) {
   cuts_.clear();
   if (threaded) CutAlongKeys(args);
   GrowScratch(args);
-  work_ = cuts_.empty() ? &pieces_ : &nodes_;
-  next_.store(0, std::memory_order_relaxed);
+  const std::vector<AttentionPiece>& work = cuts_.empty() ? pieces_ : nodes_;
+  const auto count = static_cast<int64_t>(work.size());
+  const auto attend = [&](int64_t begin, int64_t end, int member) {
+    for (int64_t i = begin; i < end; ++i) table_.attend(work[i], ScratchOf(member));
+  };
   if (threaded)
-    pool_.Run([this](int member) { RunMember(member); });
+    pool_.ParallelInOrder(count, attend);
   else
-    RunMember(0);
+    attend(0, count, 0);
   for (const Cut& cut : cuts_) table_.merge(cut.whole, cut.partials, ScratchOf(0));
 }
 
@@ -139,30 +142,22 @@ void AttentionRunner::Finish(const AttentionArgs& args, const AttentionSequence&
   const int64_t stride = PartialStride(args.kv.v_dim);
   tree_levels_ = 1;
   GrowScratch(args);
-  const int64_t total = PartialLanes(rows.rows, args.heads) * stride;
-  const int members = total < kInlineWork ? 1 : pool_.size();
-  const auto finish = [&](int member) {
-    int64_t count = 0;
-    PlanSequence(args, rows, [&](AttentionPiece piece) {
-      if (count++ % members != member) return;
-      piece.tree_levels = tree_levels_;
+  pieces_.clear();
+  PlanSequence(args, rows, [&](AttentionPiece piece) {
+    piece.tree_levels = tree_levels_;
+    pieces_.push_back(piece);
+  });
+  const auto finish = [&](int64_t begin, int64_t end, int member) {
+    for (const AttentionPiece& piece : std::span(pieces_).subspan(begin, end - begin)) {
       const float* from = partials + (rows.rows * piece.first_head + piece.lane_begin) * stride;
       table_.merge(piece, {.data = from, .first_node = 0, .nodes = 1}, ScratchOf(member));
-    });
+    }
   };
-  if (members == 1)
-    finish(0);
+  const auto count = static_cast<int64_t>(pieces_.size());
+  if (PartialLanes(rows.rows, args.heads) * stride < kInlineWork)
+    finish(0, count, 0);
   else
-    pool_.Run([&finish](int member) { finish(member); });
-}
-
-void AttentionRunner::RunMember(int member) {
-  float* scratch = ScratchOf(member);
-  while (true) {
-    const size_t i = next_.fetch_add(1, std::memory_order_relaxed);
-    if (i >= work_->size()) return;
-    table_.attend((*work_)[i], scratch);
-  }
+    pool_.ParallelFor(count, pool_.GrainFor(count, 1), finish);
 }
 
 // Few pieces with many keys (one long decode): each is cut into nodes of one level of the tree.

@@ -1,7 +1,6 @@
 // How attention is cut into pieces that any thread may compute, and the chunk tree as a binary counter.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -138,7 +137,6 @@ class AttentionRunner {
   void RunPieces(const AttentionArgs& args);
   void CutAlongKeys(const AttentionArgs& args);
   void GrowScratch(const AttentionArgs& args);
-  void RunMember(int member);
   float* ScratchOf(int member);
 
   const OpsTable& table_;
@@ -147,9 +145,7 @@ class AttentionRunner {
   std::vector<AttentionPiece> nodes_;  // pieces_ after cutting, when there is something to cut
   std::vector<Cut> cuts_;
   std::vector<float> partials_;
-  std::vector<std::vector<float>> scratch_;            // one a member
-  const std::vector<AttentionPiece>* work_ = nullptr;  // while a call runs
-  std::atomic<size_t> next_{0};
+  std::vector<std::vector<float>> scratch_;  // one a member
   int tree_levels_ = 0;
 };
 

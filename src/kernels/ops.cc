@@ -15,6 +15,8 @@ namespace {
 
 // Below this many elements the calling thread is done before the others are awake.
 constexpr int64_t kInlineElements = 16384;
+// A piece of fewer is done before it pays to hand it over.
+constexpr int64_t kPieceElements = 4096;
 constexpr int64_t kCacheLineFloats = 16;
 constexpr int kVocabularyChunks = 64;
 
@@ -41,23 +43,17 @@ const OpsTable& FastestTable() {
   return ScalarOps();
 }
 
-// body(begin, end) over [0, count), one contiguous range a member, cut at multiples of `unit`. The closure that the
-// pool takes is one pointer wide, so that std::function does not allocate.
+// body(begin, end) over [0, count) in pieces that the team claims, cut at multiples of `unit`.
 template <typename Body>
 void Split(ThreadPool& pool, int64_t count, int64_t elements, int64_t unit, const Body& body) {
   if (pool.size() == 1 || elements < kInlineElements) {
     if (count > 0) body(int64_t{0}, count);
     return;
   }
-  struct Job {
-    const Body* body;
-    int64_t count, unit, members;
-  } job{&body, count, unit, pool.size()};
-  pool.Run([&job](int member) {
-    const int64_t units = (job.count + job.unit - 1) / job.unit;
-    const int64_t begin = units * member / job.members * job.unit;
-    const int64_t end = std::min(job.count, units * (member + 1) / job.members * job.unit);
-    if (begin < end) (*job.body)(begin, end);
+  const int64_t units = (count + unit - 1) / unit;
+  const int64_t least = std::max<int64_t>(1, kPieceElements * units / elements);
+  pool.ParallelFor(units, pool.GrainFor(units, least), [&](int64_t begin, int64_t end, int) {
+    body(begin * unit, std::min(count, end * unit));
   });
 }
 

@@ -249,7 +249,8 @@ Result<PackedMatrix> PackMatrix(const MatrixView& source, const PackOptions& opt
           ? std::max<int64_t>(pool.size(), kPartBytes / (source.row_stride_bytes * kPanelColumns))
           : panels;
   for (int64_t first = 0; first < panels; first += part) {
-    pool.ParallelFor(std::min(part, panels - first), [&](int64_t begin, int64_t end, int) {
+    const int64_t count = std::min(part, panels - first);
+    pool.ParallelFor(count, pool.GrainFor(count, 1), [&](int64_t begin, int64_t end, int) {
       for (int64_t column = (first + begin) * kPanelColumns;
            column < std::min((first + end) * kPanelColumns, n); ++column) {
         const int64_t row =

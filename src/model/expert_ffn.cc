@@ -83,7 +83,8 @@ void AddExpertDownBias(ForwardContext& c, const LayerWeights& w, std::span<const
                        std::span<const int32_t> places, float* slots) {
   if (!c.config.moe.bias) return;
   const int64_t hidden = c.config.hidden;
-  c.pool.ParallelFor(static_cast<int64_t>(experts.size()), [&](int64_t begin, int64_t end, int) {
+  const auto count = static_cast<int64_t>(experts.size());
+  c.pool.ParallelFor(count, c.pool.GrainFor(count, 1), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       float* slot = slots + (places.empty() ? i : places[i]) * hidden;
       const auto id = std::lower_bound(w.expert_ids.begin(), w.expert_ids.end(), experts[i]);

@@ -18,7 +18,7 @@ namespace {
 void Embed(ForwardContext& c, const StepBatch& batch) {
   const int64_t hidden = c.config.hidden;
   c.s.x.resize(c.own_rows.size() * hidden);
-  c.pool.ParallelFor(c.own_rows.size(), [&](int64_t begin, int64_t end, int) {
+  c.pool.ParallelFor(c.own_rows.size(), c.pool.GrainFor(c.own_rows.size(), 1), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       const TokenId token = batch.tokens[c.row_numbers[c.own_rows.begin + r]];
       DequantizeRow(c.weights.embedding, token, c.s.x.data() + r * hidden);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "comm/cores.h"
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "model/forward.h"
@@ -32,7 +33,8 @@ std::string ModelFingerprint(const WeightStore& store, const ModelConfig& config
 
 struct Model::Impl {
   Impl(std::shared_ptr<const WeightStore> s, const ModelConfig& c, const ModelOptions& o, const Layout& l, int rank)
-      : store(std::move(s)), config(c), options(o), layout(l), shard(l.Shard(rank)), pool(o.threads, SetFloatMode),
+      : store(std::move(s)), config(c), options(o), layout(l), shard(l.Shard(rank)),
+        pool(o.threads, SetFloatMode, o.threads > UsableCores() ? ThreadPool::Spin::kNever : ThreadPool::Spin::kBriefly),
         matmul(o.isa, pool), ops(o.isa, pool) {}
 
   ForwardContext Context(int64_t step) {
