@@ -72,7 +72,8 @@ struct RankGroup::Impl {
         transport->Progress({.step = runner.steps()});
         if (!stale || job || ending) continue;
         lock.unlock();
-        MeasureLoad(runner);
+        // Nobody waits for this one: whoever calls next finds the transport's failure.
+        static_cast<void>(MeasureLoad(runner).ok());
         lock.lock();
       }
       if (!job) break;
@@ -80,31 +81,32 @@ struct RankGroup::Impl {
       lock.unlock();
       Status done = work(runner);
       lock.lock();
-      const bool fatal = !transport->Failed().ok();
+      // After a failure, too, `runner` stays until the group ends: the caller may still read the logits of its last step.
       answer = std::move(done);
       changed.notify_all();
-      if (fatal) break;
     }
   }
 
-  // Asks all ranks what their experts did. A failure shows in what follows.
-  void MeasureLoad(RankRunner& runner) {
+  // Asks all ranks what their experts did. A failure is the instance's, as in a step.
+  Status MeasureLoad(RankRunner& runner) {
     const Result<std::vector<RankReport>> reports = runner.Report();
     const std::lock_guard lock(mutex);
     stale = false;
     measured = std::chrono::steady_clock::now();
-    if (reports.ok()) load = LoadOf(spec.layout, *reports);
+    SF_RETURN_IF_ERROR(reports.status());
+    load = LoadOf(spec.layout, *reports);
+    return OkStatus();
   }
 
   // After a step, on rank 0's thread.
-  void NoteStep(RankRunner& runner) {
-    if (spec.config.moe.experts == 0) return;
+  Status NoteStep(RankRunner& runner) {
+    if (spec.config.moe.experts == 0) return OkStatus();
     {
       const std::lock_guard lock(mutex);
       stale = true;
-      if (std::chrono::steady_clock::now() - measured < kLoadAge) return;
+      if (std::chrono::steady_clock::now() - measured < kLoadAge) return OkStatus();
     }
-    MeasureLoad(runner);
+    return MeasureLoad(runner);
   }
 
   void Follow(int rank) {
@@ -243,8 +245,7 @@ Result<std::span<const float>> RankGroup::Forward(std::span<const StepBatch> bat
     m.forced = {};
     if (record) m.routes = runner.last_routes();
     if (predict) AddTo(&m.predicted, PlanCollectives(m.spec.layout, runner.last_shape(), &m.routes));
-    m.NoteStep(runner);
-    return OkStatus();
+    return m.NoteStep(runner);
   }));
   return m.logits;
 }

@@ -313,6 +313,21 @@ TEST(RankGroup, ARankThatIsStuckWhileOthersDispatchIsNamed) {
   release->store(true);
 }
 
+// The report that follows a step is part of it: a rank that is stuck there fails the step.
+TEST(RankGroup, ARankThatIsStuckInTheReportOfLoadFailsTheStep) {
+  InstanceSpec spec = SpecOf(Open("olmoe"), {"dp2", false, 1, {.ep = 2}});
+  const auto release = std::make_shared<std::atomic<bool>>(false);
+  spec.before_report = [release](int rank) {
+    while (rank == 1 && !release->load()) std::this_thread::sleep_for(10ms);
+  };
+  const auto group = RankGroup::StartThreads(std::move(spec), {.timeout = 500ms}).value();
+  const auto got = RunSteps(*group, 0);
+  release->store(true);
+  ASSERT_FALSE(got.ok());
+  EXPECT_THAT(got.status().message(), HasSubstr("rank 1"));
+  EXPECT_FALSE(group->health().ok());
+}
+
 TEST(RankGroup, SinksAndBiasesOfExpertsGiveTheBitsOfOneRank) {
   ExpectEqualBits("gpt_oss", {{"tp2"}, {"tp4", true}, {"tp3,pp2"}, {"tp2,dp2", true}});
   ExpectEqualBits("gpt_oss_mxfp4", {{"tp4", true}, {"pp2"}});

@@ -373,6 +373,7 @@ Status RankRunner::GatherBytes(const std::vector<std::byte>& mine, std::vector<s
 }
 
 Status RankRunner::SendReport(std::vector<RankReport>* all) {
+  if (spec_.before_report) spec_.before_report(rank_);
   std::vector<std::byte> mine;
   ExpertCounters experts = model_->expert_counters();
   Encode(RankReport{.rank = rank_,

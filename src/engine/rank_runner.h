@@ -33,6 +33,8 @@ struct InstanceSpec {
   enum class Tracing : uint8_t { kOff, kOn } tracing = Tracing::kOff;
   // For tests of failures: called by every rank before it computes a step.
   std::function<void(int rank, int64_t step)> before_step;
+  // The same, before it reports its counters.
+  std::function<void(int rank)> before_report = {};
   // Model::Observe of every rank, in that rank's thread.
   std::function<void(int rank, const Model::Observation&)> observer = {};
 };
