@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <set>
 #include <set>
 
 #include "base/random.h"
@@ -15,6 +17,19 @@ TEST(Random, MatchesPublishedPhiloxVectors) {
   EXPECT_EQ(bits[1], 0xe169c58du);
   EXPECT_EQ(bits[2], 0xbc57ac4cu);
   EXPECT_EQ(bits[3], 0x9b00dbd8u);
+}
+
+TEST(Random, UniformsHaveAll53Bits) {
+  // 0x6627e8d5e169c58d of the vector above, without its lowest 11 bits, as a fraction.
+  EXPECT_EQ(RandomUniform({.seed = 0, .choice = 0, .position = 0, .purpose = RandomPurpose::kSample}), static_cast<double>(0x6627e8d5e169c58d >> 11) / 9007199254740992.0);
+  int odd = 0;  // last bits of 53
+  for (uint32_t i = 0; i < 64; ++i) {
+    const double scaled = RandomUniform({.seed = 9, .position = i}) * 0x1p53;
+    EXPECT_EQ(scaled, std::floor(scaled));
+    odd += static_cast<int>(static_cast<int64_t>(scaled) & 1);
+  }
+  EXPECT_GT(odd, 16);
+  EXPECT_LT(odd, 48);
 }
 
 TEST(Random, EveryPartOfTheKeyMatters) {

@@ -166,6 +166,20 @@ TEST(Journey, HopsRanksAndCrossingsAreCounted) {
   EXPECT_EQ(j.bytes, 8 + 8 + 4);
 }
 
+TEST(Journey, MessagesOfOneOperationBetweenTwoRanksAreOneHop) {
+  Recorder r = RankWith(0, 5, 1), other = RankWith(1, 50, 1);
+  r.CarryRows(Phase::kAttentionSum, 8);
+  r.Begin();
+  r.Sent(Part(1, 0, 8));
+  r.Sent(Part(1, 8, 8));  // the row's part of another node
+  const trace::Run run({r.Take(), other.Take()});
+  const Journey j = run.Follow(TwoNodes(2), {.position = 5});
+  ASSERT_EQ(j.operations.size(), 1u);
+  ASSERT_EQ(j.operations[0].hops.size(), 1u);
+  EXPECT_EQ(j.operations[0].hops[0].bytes, 16);
+  EXPECT_EQ(j.bytes, 16);
+}
+
 TEST(Journey, AnOperationThatSendsNothingOfTheTokenCounts) {
   const Map map = TwoNodes(4);
   const trace::Run run(SmallRun());
