@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <set>
-#include <set>
 
 #include "base/random.h"
 #include "base/status.h"
