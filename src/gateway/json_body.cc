@@ -4,54 +4,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "gateway/chat_messages.h"
+#include "gateway/json_values.h"
+
 namespace sixfold::gateway {
 namespace {
-
-using Json = nlohmann::json;
-
-// What a text would cost as a tree, told before anything is built: nlohmann's parser does not
-// recurse, but its writer does, and a body of "[{},{},…" takes 30 times its bytes.
-struct Shape {
-  int depth = 0;
-  int64_t containers = 0;
-};
-
-Shape ShapeOf(std::string_view text) {
-  Shape shape;
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      ++shape.containers;
-      shape.depth = std::max(shape.depth, ++depth);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return shape;
-}
-
-std::string Dump(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-// For messages: short, and without walking a large value.
-std::string Show(const Json& value) {
-  constexpr size_t kShownMax = 60;
-  if (value.is_array()) return "an array of " + std::to_string(value.size());
-  if (value.is_object()) return "an object";
-  std::string text;
-  if (value.is_string() && value.get_ref<const std::string&>().size() > kShownMax) {
-    return "a string of " + std::to_string(value.get_ref<const std::string&>().size()) + " bytes";
-  }
-  return Dump(value);
-}
 
 // Integers, and floats that are one (16.0). Bools are not numbers here.
 std::optional<int64_t> AsInt(const Json& value) {
@@ -148,16 +105,6 @@ void JsonBody::Fail(const std::string& field, const std::string& code, const std
 }
 
 namespace {
-
-void Refuse(JsonBody& body, const std::string& field, const std::string& expected,
-            const Json& got) {
-  body.Fail(field, "invalid_value", "'" + field + "' must be " + expected + ", got " + Show(got));
-}
-
-void WrongType(JsonBody& body, const std::string& field, const std::string& expected,
-               const Json& got) {
-  body.Fail(field, "invalid_type", "'" + field + "' must be " + expected + ", got " + Show(got));
-}
 
 // An array of token ids, checked; false when it is not one.
 bool ReadTokenIds(JsonBody& body, const std::string& field, const Json& value, int64_t vocab,
@@ -348,135 +295,8 @@ std::vector<PromptInput> JsonBody::Prompts(const char* field, int64_t vocab, siz
   return prompts;
 }
 
-namespace {
-
-// One message's content as text. Parts other than text are refused by name.
-std::string ContentText(JsonBody& body, const std::string& where, const Json& content) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) {
-    WrongType(body, where, "a string, an array of text parts, or null", content);
-    return "";
-  }
-  std::string text;
-  bool first = true;
-  for (const Json& part : content) {
-    if (part.is_object() && part.contains("type") && part["type"].is_string() &&
-        part["type"].get_ref<const std::string&>() != "text") {
-      body.Fail(where, "unsupported_parameter",
-                "'" + where + "' has a part of type " + Show(part["type"]) +
-                    "; this model takes text only");
-      return "";
-    }
-    if (!part.is_object() || !part.contains("text") || !part["text"].is_string() ||
-        !part.contains("type")) {
-      WrongType(body, where, "text parts {\"type\": \"text\", \"text\": string}", part);
-      return "";
-    }
-    if (!first) text += '\n';
-    first = false;
-    text += part["text"].get_ref<const std::string&>();
-  }
-  return text;
-}
-
-// Templates take arguments as objects, clients send them as JSON text. The text goes in as it is:
-// its order of keys is part of what the model once wrote.
-std::string ToolCallsJson(const Json& calls) {
-  std::string out = "[";
-  for (const Json& call : calls) {
-    if (out.size() > 1) out += ',';
-    const bool has_text = call.is_object() && call.contains("function") &&
-                          call["function"].is_object() && call["function"].contains("arguments") &&
-                          call["function"]["arguments"].is_string();
-    const std::string text = has_text ? call["function"]["arguments"].get<std::string>() : "";
-    if (!has_text || ShapeOf(text).depth > JsonBody::kDepthMax || !Json::accept(text) ||
-        !Json::parse(text).is_object()) {
-      out += Dump(call);
-      continue;
-    }
-    Json function = call["function"];
-    function.erase("arguments");
-    Json rest = call;
-    rest.erase("function");
-    std::string head = Dump(rest);
-    head.pop_back();
-    if (head.size() > 1) head += ',';
-    std::string inner = Dump(function);
-    inner.pop_back();
-    if (inner.size() > 1) inner += ',';
-    out += head + "\"function\":" + inner + "\"arguments\":" + text + "}}";
-  }
-  return out + "]";
-}
-
-std::string MessageJson(JsonBody& body, const std::string& where, const Json& message) {
-  constexpr const char* kRoles = "one of system, developer, user, assistant, tool, function";
-  if (!message.is_object()) {
-    WrongType(body, where, "an object with role and content", message);
-    return "";
-  }
-  const auto role = message.find("role");
-  if (role == message.end() || !role->is_string()) {
-    WrongType(body, where + ".role", kRoles, role == message.end() ? Json() : *role);
-    return "";
-  }
-  const auto& name = role->get_ref<const std::string&>();
-  if (name != "system" && name != "developer" && name != "user" && name != "assistant" &&
-      name != "tool" && name != "function") {
-    Refuse(body, where + ".role", kRoles, *role);
-    return "";
-  }
-  Json out = message;
-  if (name == "developer") out["role"] = "system";
-  const auto calls = message.find("tool_calls");
-  const bool has_calls =
-      calls != message.end() && !calls->is_null() && !(calls->is_array() && calls->empty());
-  if (has_calls && !calls->is_array()) {
-    WrongType(body, where + ".tool_calls", "an array", *calls);
-    return "";
-  }
-  const auto content = message.find("content");
-  if (content != message.end() && !content->is_null()) {
-    out["content"] = ContentText(body, where + ".content", *content);
-  } else if (has_calls ||
-             (message.contains("function_call") && !message["function_call"].is_null())) {
-    out["content"] = nullptr;
-  } else if (content == message.end() && name != "assistant") {
-    body.Fail(where + ".content", "missing_required_parameter",
-              "'" + where + ".content' is required");
-    return "";
-  } else {
-    out["content"] = "";
-  }
-  out.erase("tool_calls");
-  std::string text = Dump(out);
-  if (has_calls) {
-    text.pop_back();
-    text += ",\"tool_calls\":" + ToolCallsJson(*calls) + "}";
-  }
-  return text;
-}
-
-}  // namespace
-
 std::string JsonBody::Messages(const char* field) {
-  const Json* value = impl_->Find(field);
-  if (!value) {
-    Fail(field, "missing_required_parameter",
-         std::string("'") + field + "' is required: an array of messages");
-    return "[]";
-  }
-  if (!value->is_array() || value->empty()) {
-    value->is_array() ? Refuse(*this, field, "an array of at least one message", *value)
-                      : WrongType(*this, field, "an array of messages", *value);
-    return "[]";
-  }
-  std::string out = "[";
-  for (size_t i = 0; i < value->size() && !error_; ++i) {
-    if (i > 0) out += ',';
-    out += MessageJson(*this, std::string(field) + "[" + std::to_string(i) + "]", (*value)[i]);
-  }
-  return out + "]";
+  return ChatMessagesJson(*this, field, impl_->Find(field));
 }
 
 std::string JsonBody::ObjectWith(const char* field, const std::string& extra) {
