@@ -28,8 +28,12 @@ struct ChatTemplateOptions {
 // kInvalidArgument if `source` is no template, with line and reason.
 Status CheckChatTemplate(std::string_view source);
 
-// The prompt that the template makes of a JSON array of messages. kInvalidArgument carries the template's own words when it
-// calls raise_exception, or says what in the template or the messages is wrong.
+// The prompt that the template makes of a JSON array of messages, whose keys keep their order.
+// Roles are what the template makes of them; "developer" becomes "system" unless a string of the
+// template's code is "developer". A content that is null or absent reaches the template so; if
+// rendering fails, it is rendered again with "" in those places. kInvalidArgument carries the
+// template's own words when it calls raise_exception, or says what in the template or the messages
+// is wrong.
 Result<std::string> RenderChatTemplate(std::string_view source, std::string_view messages_json,
                                        const ChatTemplateOptions& options);
 

@@ -47,6 +47,39 @@ TEST(ChatTemplate, ToolsMayComeWithTheVariables) {
   EXPECT_EQ(Render("{{ tools }}", {.tools_json = "[2]", .kwargs_json = R"({"tools":[1]})"}), "[2]");
 }
 
+TEST(ChatTemplate, KeepsTheOrderOfKeys) {
+  const char messages[] = R"([{"role":"tool","zip":1,"city":{"z":1,"a":2},"content":"x"}])";
+  EXPECT_EQ(
+      Render("{{ messages[0]|tojson }}{{ args|tojson }}{{ tools }}",
+             {.tools_json = R"([{"z":1,"a":2}])", .kwargs_json = R"({"args":{"zip":1,"city":2}})"},
+             messages),
+      R"({"role": "tool", "zip": 1, "city": {"z": 1, "a": 2}, "content": "x"}{"zip": 1, "city": 2}[{'z': 1, 'a': 2}])");
+}
+
+TEST(ChatTemplate, DeveloperIsSystemUnlessTheTemplateNamesIt) {
+  const char messages[] = R"([{"role":"developer","content":"x"},{"role":"king","content":"y"}])";
+  EXPECT_EQ(Render("{% for m in messages %}{{ m.role }} {% endfor %}", {}, messages),
+            "system king ");
+  EXPECT_EQ(Render("{{ messages[0].role }}{% if messages[0]['role'] == 'developer' %}!{% endif %}",
+                   {}, messages),
+            "developer!");
+}
+
+TEST(ChatTemplate, NullContentIsNullUnlessThatFails) {
+  const char messages[] = R"([{"role":"assistant","content":null,"tool_calls":[]}])";
+  EXPECT_EQ(Render("{{ messages[0].content is none }}", {}, messages), "True");
+  EXPECT_EQ(Render("{{ '<' + messages[0].content + '>' }}", {}, messages), "<>");
+}
+
+TEST(ChatTemplate, SlicesAsPythonDoes) {
+  EXPECT_EQ(Render("{{ [][::-1] }}{{ [0,1,2,3,4,5][4:0:-1] }}{{ messages[1:][::-1] }}{{ (1, 2, "
+                   "3)[:-3:-1] }}{{ 'äbc'[-1::-2] }}"),
+            "[][4, 3, 2, 1][](3, 2)cä");
+  EXPECT_EQ(Render("{{ [3]|sum(start=4) }} {{ [[1], [2]]|sum(start=[]) }} {{ 'x' is sequence }} {{ "
+                   "(1,) }} {{ 5|safe }}"),
+            "7 [1, 2] True (1,) 5");
+}
+
 TEST(ChatTemplate, FormatsTheTimeGiven) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();
@@ -73,13 +106,25 @@ TEST(ChatTemplate, SaysWhatIsWrong) {
 
 TEST(HostileChatTemplate, EndsWithinItsBounds) {
   const std::string loop = "{% set ns = namespace(x='ab') %}{% for i in range(99999) %}";
-  for (const std::string& source : {
-           loop + "{% set ns.x = ns.x ~ ns.x %}{% endfor %}", loop + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
-           loop + "{% for j in range(99999) %}{% endfor %}{% endfor %}", std::string("{{ 'x' * 10**12 }}"),
-           loop + "{{ 'x' * 10**6 }}{% endfor %}", "{{ 1" + std::string(5000, '|') + " }}",
-           "{{ 1" + [] { std::string s; for (int i = 0; i < 4000; ++i) s += "+1"; return s; }() + "|nope }}",
-           std::string(2 << 20, 'x'), std::string("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
-           std::string("{% for i in range(10**12) %}{% endfor %}")}) {
+  for (const std::string& source :
+       {loop + "{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+        loop + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+        loop + "{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        std::string("{{ 'x' * 10**12 }}"), loop + "{{ 'x' * 10**6 }}{% endfor %}",
+        "{{ 1" + std::string(5000, '|') + " }}",
+        "{{ 1" +
+            [] {
+              std::string s;
+              for (int i = 0; i < 4000; ++i) s += "+1";
+              return s;
+            }() +
+            "|nope }}",
+        std::string(2 << 20, 'x'), std::string("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
+        std::string("{% for i in range(10**12) %}{% endfor %}"),
+        loop + "{% set ns.x = ns.x[:] + ns.x[::-1] %}{% endfor %}",
+        std::string("{{ ([[1] * 1000] * 1000 + [[1] * 1000] * 1000)|sum(start=[])|length }}"),
+        std::string("{{ [1]|batch(10**12, 'x')|list }}"),
+        std::string("{{ '{:>9999999999}'.format(1) }}")}) {
     const auto start = std::chrono::steady_clock::now();
     auto text = RenderChatTemplate(source, kMessages, {.bytes_max = 32 << 20});
     EXPECT_FALSE(text.ok()) << source.substr(0, 100);

@@ -287,10 +287,11 @@ pub unsafe extern "C" fn sixfold_tokenizer_token_id(
     tokenizer: *const TextTokenizer,
     token: Slice,
 ) -> i64 {
-    match std::str::from_utf8(token.bytes()) {
+    let find = || match std::str::from_utf8(token.bytes()) {
         Ok(text) => (*tokenizer).token_to_id(text).map_or(-1, i64::from),
         Err(_) => -1,
-    }
+    };
+    catch_unwind(AssertUnwindSafe(find)).unwrap_or(-1)
 }
 
 #[no_mangle]
@@ -298,9 +299,9 @@ pub unsafe extern "C" fn sixfold_tokenizer_token_text(
     tokenizer: *const TextTokenizer,
     id: u32,
 ) -> Slice {
-    match (*tokenizer).token(id) {
-        Some(text) => Slice::of(text.as_bytes()),
-        None => Slice { data: std::ptr::null(), size: 0 },
+    match catch_unwind(AssertUnwindSafe(|| (*tokenizer).token(id))) {
+        Ok(Some(text)) => Slice::of(text.as_bytes()),
+        _ => Slice { data: std::ptr::null(), size: 0 },
     }
 }
 

@@ -1,10 +1,17 @@
 //! Filters, tests and functions of Jinja2 that minijinja lacks, writes differently or doesn't bound.
 
 use crate::budget;
+use crate::pyformat;
 use crate::pymethods;
 use crate::pyops;
-use crate::pyvalue::{fail, json_of, pairs, str_of, Args, BoundMethod, JsonStyle, Tuple};
+use crate::pyseq::{index_of, is_dict, item, items_of, slice, string_like, Range, Seen, Tuple};
+use crate::pytests;
+use crate::pyvalue::{fail, json_of, pairs, str_of, type_name, Args, BoundMethod, JsonStyle};
 use crate::rewrite;
+use crate::scalars::{
+    escape, filesizeformat, float, indent, int, round, title, truncate, urlencode, xmlattr,
+};
+use crate::sequences;
 use minijinja::value::{Rest, ValueKind};
 use minijinja::{Environment, Error, State, Value};
 use std::cell::RefCell;
@@ -14,6 +21,9 @@ thread_local! {
     static RAISED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
+/// Filters that Jinja2 does not have, or that would not answer as it does.
+const MINIJINJA_ONLY: [&str; 6] = ["bool", "chain", "lines", "pprint", "split", "zip"];
+
 pub fn take_raised() -> Option<String> {
     RAISED.with(|r| r.borrow_mut().take())
 }
@@ -21,17 +31,26 @@ pub fn take_raised() -> Option<String> {
 pub fn install(env: &mut Environment, now_s: i64) {
     install_operations(env);
     install_functions(env, now_s);
-    install_tests(env);
     install_filters(env);
+    sequences::install(env);
+    pytests::install(env);
 }
 
 fn install_operations(env: &mut Environment) {
     env.add_function(rewrite::OP, |operands: Rest<Value>| pyops::apply_all(&operands));
+    env.add_function(rewrite::NEG, |value: Value| pyops::neg(&value));
     env.add_function(rewrite::SHAPE, |value: Value| budget::check_shape(&value).map(|_| value));
+    env.add_function(rewrite::TUPLE, |list: Value| {
+        budget::check_shape(&list)?;
+        Ok::<_, Error>(Tuple::of(list.try_iter()?.collect()))
+    });
+    env.add_function(rewrite::DICT, |list: Value| dict_of(list.try_iter()?.collect()));
     env.add_function(rewrite::DONE, |value: Value| budget::check().map(|_| value));
-    env.add_function(rewrite::ITERABLE, |value: Value| match value.is_none() {
-        true => Err(fail("'NoneType' object is not iterable")),
-        false => Ok(value),
+    env.add_function(rewrite::ITERABLE, |value: Value| match value.kind() {
+        ValueKind::None | ValueKind::Bool | ValueKind::Number => {
+            Err(fail(format!("'{}' object is not iterable", type_name(&value))))
+        }
+        _ => Ok(value),
     });
     env.add_function(rewrite::METHOD, |state: &State, all: Rest<Value>| {
         budget::check()?;
@@ -53,19 +72,26 @@ fn install_operations(env: &mut Environment) {
         }
         value.get_attr(name)
     });
-    env.add_function(rewrite::ITEM, |value: Value, name: &str| {
-        let found = value.get_item(&Value::from(name))?;
-        if found.is_undefined() && is_dict(&value) {
-            return Ok(BoundMethod::of(value, name));
-        }
-        Ok::<_, Error>(found)
+    env.add_function(rewrite::ITEM, |value: Value, key: Value| item(&value, &key));
+    env.add_function(rewrite::SLICE, |value: Value, start: Value, stop: Value, step: Value| {
+        slice(&value, &[start, stop, step])
     });
 }
 
-/// Whether Python would see a dict: minijinja's namespaces and loops are maps too.
-fn is_dict(value: &Value) -> bool {
-    let special = |name: &str| name.contains("Namespace") || name.contains("Loop");
-    value.kind() == ValueKind::Map && !value.as_object().is_some_and(|o| special(o.type_name()))
+/// A dict of keys and values in turn. Keys that Python finds equal are one key, with the first's
+/// spelling and the last's value.
+fn dict_of(list: Vec<Value>) -> Result<Value, Error> {
+    let mut items: Vec<(Value, Value)> = Vec::new();
+    let mut seen = Seen::default();
+    for pair in list.chunks_exact(2) {
+        match seen.place(&pair[0])? {
+            Some(place) => items[place].1 = pair[1].clone(),
+            None => items.push((pair[0].clone(), pair[1].clone())),
+        }
+    }
+    let dict: Value = items.into_iter().collect();
+    budget::check_shape(&dict)?;
+    Ok(dict)
 }
 
 fn install_functions(env: &mut Environment, now_s: i64) {
@@ -74,59 +100,63 @@ fn install_functions(env: &mut Environment, now_s: i64) {
         RAISED.with(|r| *r.borrow_mut() = Some(text.clone()));
         Err(fail(text))
     });
+    env.remove_global("debug");
+    env.add_function("range", |args: Rest<Value>| {
+        let mut numbers = Vec::new();
+        for arg in args.iter() {
+            let kind = type_name(arg);
+            numbers.push(index_of(arg).ok_or_else(|| {
+                fail(format!("'{kind}' object cannot be interpreted as an integer"))
+            })?);
+        }
+        match numbers[..] {
+            [stop] => Range::of(0, stop, 1),
+            [start, stop] => Range::of(start, stop, 1),
+            [start, stop, step] => Range::of(start, stop, step),
+            _ => Err(fail("range expected 1 to 3 arguments")),
+        }
+    });
+    env.add_function("dict", |args: Rest<Value>| {
+        let args = Args::new(&args)?;
+        let mut all: Vec<Value> = Vec::new();
+        match args.get(0, "") {
+            None => {}
+            Some(map) if is_dict(&map) => all.extend(pairs(&map).into_iter().flat_map(|(k, v)| [k, v])),
+            Some(list) => {
+                for pair in items_of(&list)? {
+                    let pair = items_of(&pair)?;
+                    if pair.len() != 2 {
+                        return Err(fail("dictionary update sequence element has no length of 2"));
+                    }
+                    all.extend(pair);
+                }
+            }
+        }
+        all.extend(args.keywords().into_iter().flat_map(|(k, v)| [k, v]));
+        dict_of(all)
+    });
+    env.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.to_vec()));
+    env.add_function("joiner", minijinja_contrib::globals::joiner);
     env.add_function("strftime_now", move |format: Value| {
         let format = format.as_str().ok_or_else(|| fail("strftime_now takes a str"))?;
         crate::clock::strftime(now_s, format).map(Value::from).map_err(fail)
     });
 }
 
-fn install_tests(env: &mut Environment) {
-    // A str has a length and items, so Jinja2 calls it a sequence.
-    env.add_test("sequence", |v: Value| {
-        matches!(v.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String)
-    });
-    env.add_test("iterable", |v: Value| {
-        matches!(
-            v.kind(),
-            ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Iterable
-        ) || v.is_undefined()
-    });
-    env.add_test("callable", |v: Value| v.kind() == ValueKind::Plain);
-    env.add_test("number", |v: Value| matches!(v.kind(), ValueKind::Number | ValueKind::Bool));
-    let equal = |a: Value, b: Value| pyops::equal(&a, &b, 0);
-    let differ = |a: Value, b: Value| pyops::equal(&a, &b, 0).map(|same| !same);
-    for name in ["eq", "equalto", "=="] {
-        env.add_test(name, equal);
-    }
-    for name in ["ne", "!="] {
-        env.add_test(name, differ);
-    }
-    env.add_test("in", |item: Value, list: Value| pyops::contains(&list, &item));
-}
-
 fn install_filters(env: &mut Environment) {
     env.add_filter("tojson", tojson);
-    env.add_filter("string", |v: Value| str_of(&v));
-    env.add_filter("length", length);
-    env.add_filter("count", length);
-    env.add_filter("join", join);
+    env.add_filter("string", |v: Value| if v.as_str().is_some() { Ok(v) } else { str_of(&v).map(Value::from) });
     env.add_filter("replace", replace);
     env.add_filter("trim", trim);
     env.add_filter("indent", indent);
     env.add_filter("default", default);
     env.add_filter("d", default);
-    env.add_filter("list", list);
-    env.add_filter("items", |v: Value| match v.kind() {
-        ValueKind::Undefined => Ok(Value::from(Vec::<Value>::new())),
-        ValueKind::Map => Ok(pair_list(&v)),
-        _ => Err(fail("Can only get item pairs from a mapping.")),
-    });
+    env.add_filter("safe", |v: Value| str_of(&v).map(Value::from_safe_string));
+    env.add_filter("forceescape", |v: Value| escape(Value::from(str_of(&v)?)));
     env.add_filter("e", escape);
     env.add_filter("escape", escape);
     env.add_filter("int", int);
-    env.add_filter("float", |v: Value, default: Option<f64>| {
-        float_of(&v).unwrap_or(default.unwrap_or(0.0))
-    });
+    env.add_filter("float", float);
     env.add_filter("round", round);
     env.add_filter("wordcount", |v: Value| {
         str_of(&v).map(|s| {
@@ -134,19 +164,50 @@ fn install_filters(env: &mut Environment) {
         })
     });
     env.add_filter("format", |format: Value, args: Rest<Value>| {
-        pymethods::percent_format(format.as_str().unwrap_or(""), &args)
+        let args = Args::new(&args)?;
+        let named = args.keywords();
+        let values = match (args.count(), named.is_empty()) {
+            (0, false) => named.into_iter().collect(),
+            (_, true) => Tuple::of(args.positional().to_vec()),
+            _ => return Err(fail("can't handle positional and keyword arguments at the same time")),
+        };
+        pyformat::percent(&format, &str_of(&format)?, &values)
     });
     env.add_filter("center", |v: Value, args: Rest<Value>| {
-        let width = args.first().and_then(Value::as_i64).unwrap_or(80);
-        budget::check_size(usize::try_from(width).unwrap_or(0))?;
+        let width = Args::new(&args)?.int(0, "width")?.unwrap_or(80);
         let text = str_of(&v)?;
-        let missing = usize::try_from(width).unwrap_or(0).saturating_sub(text.chars().count());
-        Ok::<_, Error>(format!("{}{text}{}", " ".repeat(missing / 2), " ".repeat(missing.div_ceil(2))))
+        let centered = pymethods::pad(&text, "center", &Args::new(&[Value::from(width)])?)?;
+        Ok::<_, Error>(string_like(&v, centered))
     });
-    for name in ["batch", "slice"] {
-        env.add_filter(name, move |v: Value, count: Value, fill: Option<Value>| {
-            chunks(name == "batch", v, count, fill)
+    env.add_filter("abs", |v: Value| match pyops::less(&v, &Value::from(0)) {
+        Ok(true) => pyops::neg(&v),
+        Ok(false) => pyops::add(&v, &Value::from(0)),
+        Err(_) => Err(fail(format!("bad operand type for abs(): '{}'", type_name(&v)))),
+    });
+    env.add_filter("attr", |v: Value, name: Value| match name.as_str() {
+        Some(name) if is_dict(&v) && !BoundMethod::NAMES.contains(&name) => Ok(Value::UNDEFINED),
+        Some(name) if is_dict(&v) => Ok(BoundMethod::of(v, name)),
+        Some(name) => v.get_attr(name),
+        None => Err(fail("attribute name must be string")),
+    });
+    for name in ["upper", "lower", "capitalize"] {
+        env.add_filter(name, move |state: &State, v: Value| {
+            let text = string_like(&v, str_of(&v)?);
+            pymethods::unknown_method(state, &text, name, &[])
         });
+    }
+    env.add_filter("title", title);
+    env.add_filter("truncate", truncate);
+    env.add_filter("filesizeformat", filesizeformat);
+    env.add_filter("urlencode", urlencode);
+    env.add_filter("xmlattr", xmlattr);
+    env.add_filter("striptags", |v: Value| {
+        let text = str_of(&v)?;
+        budget::check_size(text.len().saturating_mul(2))?;
+        Ok::<_, Error>(minijinja_contrib::filters::striptags(text))
+    });
+    for name in MINIJINJA_ONLY {
+        env.remove_filter(name);
     }
 }
 
@@ -181,40 +242,6 @@ fn tojson(value: Value, args: Rest<Value>) -> Result<String, Error> {
     json_of(&value, &style)
 }
 
-fn length(value: Value) -> Result<usize, Error> {
-    match value.len() {
-        Some(n) => Ok(n),
-        None if value.is_undefined() => Ok(0),
-        None if value.kind() == ValueKind::Iterable => Ok(value.try_iter()?.count()),
-        None => {
-            let kind = crate::pyvalue::type_name(&value);
-            Err(fail(format!("object of type '{kind}' has no len()")))
-        }
-    }
-}
-
-fn join(value: Value, args: Rest<Value>) -> Result<String, Error> {
-    let args = Args::new(&args)?;
-    let separator = args.get(0, "d").map(|v| str_of(&v)).transpose()?.unwrap_or_default();
-    let attribute = args.get(1, "attribute").filter(|v| !v.is_none());
-    let mut out = String::new();
-    if value.is_undefined() {
-        return Ok(out);
-    }
-    for (i, item) in value.try_iter()?.enumerate() {
-        let item = match &attribute {
-            Some(name) => item.get_item(name)?,
-            None => item,
-        };
-        if i > 0 {
-            budget::check_size(out.len() + separator.len())?;
-            out.push_str(&separator);
-        }
-        crate::pyvalue::write_str(&mut out, &item)?;
-    }
-    Ok(out)
-}
-
 fn replace(value: Value, args: Rest<Value>) -> Result<String, Error> {
     let args = Args::new(&args)?;
     let (old, new) = (str_of(&args.need(0, "old")?)?, str_of(&args.need(1, "new")?)?);
@@ -223,51 +250,7 @@ fn replace(value: Value, args: Rest<Value>) -> Result<String, Error> {
 }
 
 fn trim(state: &State, value: Value, args: Rest<Value>) -> Result<Value, Error> {
-    pymethods::unknown_method(state, &Value::from(str_of(&value)?), "strip", &args)
-}
-
-fn indent(value: Value, args: Rest<Value>) -> Result<String, Error> {
-    let args = Args::new(&args)?;
-    let width = match args.get(0, "width") {
-        None => "    ".to_owned(),
-        Some(v) => match v.as_str() {
-            Some(text) => text.to_owned(),
-            None => " ".repeat(v.as_i64().unwrap_or(4).clamp(0, 1000) as usize),
-        },
-    };
-    let (first, blank) = (args.flag(1, "first"), args.flag(2, "blank"));
-    let text = str_of(&value)? + "\n"; // Jinja2 adds one too: its lines end where str.splitlines says
-    let lines = pymethods::split_lines(&text, false);
-    budget::check_size(text.len() + lines.len().saturating_mul(width.len()))?;
-    let mut out = String::new();
-    for (i, line) in lines.into_iter().enumerate() {
-        if i > 0 {
-            out.push('\n');
-        }
-        if (i == 0 && first) || (i > 0 && (blank || !line.is_empty())) {
-            out.push_str(&width);
-        }
-        out.push_str(line);
-    }
-    Ok(out)
-}
-
-/// What markupsafe writes.
-fn escape(value: Value) -> Result<Value, Error> {
-    let text = str_of(&value)?;
-    budget::check_size(text.len() * 5)?;
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '\'' => out.push_str("&#39;"),
-            '"' => out.push_str("&#34;"),
-            c => out.push(c),
-        }
-    }
-    Ok(Value::from(out))
+    pymethods::unknown_method(state, &string_like(&value, str_of(&value)?), "strip", &args)
 }
 
 fn default(value: Value, args: Rest<Value>) -> Result<Value, Error> {
@@ -275,101 +258,4 @@ fn default(value: Value, args: Rest<Value>) -> Result<Value, Error> {
     let other = args.get(0, "default_value").unwrap_or_else(|| Value::from(""));
     let replace_false = args.flag(1, "boolean");
     Ok(if value.is_undefined() || (replace_false && !value.is_true()) { other } else { value })
-}
-
-fn float_of(value: &Value) -> Option<f64> {
-    match value.as_str() {
-        Some(text) => text.trim().replace('_', "").parse().ok(),
-        None if value.kind() == ValueKind::Bool => Some(f64::from(u8::from(value.is_true()))),
-        None => f64::try_from(value.clone()).ok(),
-    }
-}
-
-/// `int(value)` of Python, with Jinja2's default for what is no number.
-fn int(value: Value, args: Rest<Value>) -> Result<Value, Error> {
-    let args = Args::new(&args)?;
-    let default = args.get(0, "default").unwrap_or(Value::from(0));
-    let base = args.int(1, "base")?.unwrap_or(10).clamp(2, 36) as u32;
-    if value.is_integer() {
-        return Ok(value);
-    }
-    if let Some(text) = value.as_str() {
-        let digits = text.trim().replace('_', "");
-        let digits = match base {
-            16 => digits.trim_start_matches("0x").to_owned(),
-            8 => digits.trim_start_matches("0o").to_owned(),
-            2 => digits.trim_start_matches("0b").to_owned(),
-            _ => digits,
-        };
-        if let Ok(number) = i64::from_str_radix(&digits, base) {
-            return Ok(Value::from(number));
-        }
-    }
-    Ok(match float_of(&value) {
-        Some(x) if x.is_finite() => Value::from(x.trunc() as i64),
-        _ => default,
-    })
-}
-
-fn round(value: Value, args: Rest<Value>) -> Result<Value, Error> {
-    let args = Args::new(&args)?;
-    let places = args.int(0, "precision")?.unwrap_or(0).clamp(0, 30);
-    let method = args.get(1, "method").map(|m| str_of(&m)).transpose()?;
-    let x = float_of(&value).filter(|_| !value.is_undefined()).ok_or_else(|| fail("no number"))?;
-    let scale = 10f64.powi(places as i32);
-    Ok(Value::from(match method.as_deref() {
-        Some("ceil") => (x * scale).ceil() / scale,
-        Some("floor") => (x * scale).floor() / scale,
-        _ if value.is_integer() => return Ok(value),
-        // The shortest text of so many places, ties to even, is what Python rounds to.
-        _ => format!("{x:.0$}", places as usize).parse().unwrap_or(x),
-    }))
-}
-
-fn list(value: Value) -> Result<Value, Error> {
-    if let Some(text) = value.as_str() {
-        budget::check_size(text.len().saturating_mul(32))?;
-        return Ok(text.chars().map(|c| Value::from(c.to_string())).collect());
-    }
-    if value.is_undefined() {
-        return Ok(Value::from(Vec::<Value>::new()));
-    }
-    if value.is_none() {
-        return Err(fail("'NoneType' object is not iterable"));
-    }
-    Ok(Value::from(value.try_iter()?.collect::<Vec<_>>()))
-}
-
-fn pair_list(map: &Value) -> Value {
-    Value::from(pairs(map).into_iter().map(|(k, v)| Tuple::of(vec![k, v])).collect::<Vec<_>>())
-}
-
-/// `batch` gives lists of `count` items, `slice` gives `count` lists; `fill` evens out the last ones.
-fn chunks(batch: bool, value: Value, count: Value, fill: Option<Value>) -> Result<Value, Error> {
-    let items: Vec<Value> = value.try_iter()?.collect();
-    let count = count.as_usize().filter(|n| (1..=1 << 16).contains(n));
-    let count = count.ok_or_else(|| fail("the number of items must be between 1 and 65536"))?;
-    let mut out: Vec<Vec<Value>> = Vec::new();
-    if batch {
-        for part in items.chunks(count) {
-            let mut part = part.to_vec();
-            if let Some(fill) = &fill {
-                part.resize(count, fill.clone());
-            }
-            out.push(part);
-        }
-    } else {
-        let (each, extra) = (items.len() / count, items.len() % count);
-        let mut at = 0;
-        for i in 0..count {
-            let size = each + usize::from(i < extra);
-            let mut part = items[at..at + size].to_vec();
-            at += size;
-            if let (Some(fill), true) = (&fill, i >= extra && extra > 0) {
-                part.push(fill.clone());
-            }
-            out.push(part);
-        }
-    }
-    Ok(Value::from(out.into_iter().map(Value::from).collect::<Vec<_>>()))
 }

@@ -3,10 +3,13 @@
 //! returns from `''.count('')`, so the common ones are written out.
 
 use crate::budget;
+use crate::scalars;
+use crate::pybraces;
 use crate::pyops;
-use crate::pyvalue::{fail, pairs, str_of, type_name, Args, Tuple};
+use crate::pyseq::{dict_get, hashable, items_of, string_like, Lazy, Tuple};
+use crate::pyvalue::{fail, type_name, Args};
 use minijinja::value::ValueKind;
-use minijinja::{format_filter, Error, ErrorKind, FormatStyle, State, Value};
+use minijinja::{Error, ErrorKind, State, Value};
 
 pub fn unknown_method(
     state: &State,
@@ -17,15 +20,15 @@ pub fn unknown_method(
     budget::check()?;
     let parsed = Args::new(args)?;
     let found = match value.kind() {
-        ValueKind::String => str_method(value.as_str().unwrap_or(""), method, &parsed)?,
+        ValueKind::String => str_method(value, method, &parsed)?,
         ValueKind::Map => dict_method(value, method, &parsed)?,
         ValueKind::Seq | ValueKind::Iterable => list_method(value, method, &parsed)?,
         _ => None,
     };
     match found {
-        Some(result) => Ok(result),
+        Some(result) => Ok(if value.is_safe() { safe_parts(result) } else { result }),
         None if value.as_str().is_some() && method == "format" => {
-            str_format(value.as_str().unwrap_or(""), args).map(Value::from)
+            pybraces::format(value, args).map(|t| string_like(value, t))
         }
         None => minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
             .map_err(|e| match e.kind() {
@@ -39,16 +42,12 @@ pub fn unknown_method(
 
 /// Methods of a dict win over its keys: a JSON schema often has a key called `items`.
 pub fn dict_method(value: &Value, method: &str, args: &Args) -> Result<Option<Value>, Error> {
-    let list = |items: Vec<Value>| Ok(Some(Value::from(items)));
     match method {
-        "items" => {
-            list(pairs(value).into_iter().map(|(k, v)| Tuple::of(vec![k, v])).collect())
-        }
-        "keys" => list(pairs(value).into_iter().map(|(k, _)| k).collect()),
-        "values" => list(pairs(value).into_iter().map(|(_, v)| v).collect()),
+        "items" | "keys" | "values" => Ok(Some(Lazy::view(value, method))),
         "get" => {
             let key = args.need(0, "key")?;
-            let found = value.as_object().and_then(|o| o.get_value(&key));
+            hashable(&key)?;
+            let found = dict_get(value, &key);
             let absent = || args.get(1, "default").unwrap_or(Value::from(()));
             Ok(Some(found.unwrap_or_else(absent)))
         }
@@ -75,15 +74,16 @@ fn list_method(value: &Value, method: &str, args: &Args) -> Result<Option<Value>
             }
             Ok(Some(Value::from(count)))
         }
-        "copy" => Ok(Some(value.clone())),
+        "copy" if type_name(value) == "list" => Ok(Some(value.clone())),
         "append" | "extend" | "insert" | "pop" | "remove" | "sort" | "reverse" | "clear" => {
-            Err(fail(format!("access to attribute '{method}' of 'list' object is unsafe.")))
+            let kind = type_name(value);
+            Err(fail(format!("access to attribute '{method}' of '{kind}' object is unsafe.")))
         }
         _ => Ok(None),
     }
 }
 
-fn is_space(c: char) -> bool {
+pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
@@ -102,7 +102,32 @@ fn need_text(args: &Args, index: usize, name: &str) -> Result<String, Error> {
     text_arg(args, index, name)?.ok_or_else(|| fail(format!("`{name}` must be str")))
 }
 
-fn str_method(s: &str, method: &str, args: &Args) -> Result<Option<Value>, Error> {
+/// What a method makes of a safe str is safe: a str, or a list or tuple of such.
+fn safe_parts(result: Value) -> Value {
+    if let Some(text) = result.as_str() {
+        return Value::from_safe_string(text.to_owned());
+    }
+    let parts = |items: &mut dyn Iterator<Item = Value>| items.map(safe_parts).collect::<Vec<_>>();
+    match (result.downcast_object_ref::<Tuple>(), result.kind()) {
+        (Some(tuple), _) => Tuple::of(parts(&mut tuple.0.iter().cloned())),
+        (None, ValueKind::Seq) => match result.try_iter() {
+            Ok(mut items) => Value::from(parts(&mut items)),
+            Err(_) => result,
+        },
+        _ => result,
+    }
+}
+
+/// What a safe str takes in is escaped on the way.
+fn taken_in(value: &Value, other: &Value, text: String) -> Result<String, Error> {
+    if value.is_safe() && !other.is_safe() {
+        return scalars::escaped(&text);
+    }
+    Ok(text)
+}
+
+fn str_method(value: &Value, method: &str, args: &Args) -> Result<Option<Value>, Error> {
+    let s = value.as_str().unwrap_or("");
     let text = |t: String| Ok(Some(Value::from(t)));
     let yes = |b: bool| Ok(Some(Value::from(b)));
     match method {
@@ -118,6 +143,7 @@ fn str_method(s: &str, method: &str, args: &Args) -> Result<Option<Value>, Error
         }
         "replace" => {
             let (old, new) = (need_text(args, 0, "old")?, need_text(args, 1, "new")?);
+            let new = taken_in(value, &args.need(1, "new")?, new)?;
             let count = args.int(2, "count")?.unwrap_or(-1);
             text(replace(s, &old, &new, count)?)
         }
@@ -143,7 +169,7 @@ fn str_method(s: &str, method: &str, args: &Args) -> Result<Option<Value>, Error
             let at = |p: &str| if method == "startswith" { s.starts_with(p) } else { s.ends_with(p) };
             match test.as_str() {
                 Some(p) => yes(at(p)),
-                None if test.kind() == ValueKind::Seq => {
+                None if test.downcast_object_ref::<Tuple>().is_some() => {
                     yes(test.try_iter()?.any(|v| v.as_str().is_some_and(at)))
                 }
                 None => Err(fail(format!("{method} first arg must be str or a tuple of str"))),
@@ -163,10 +189,32 @@ fn str_method(s: &str, method: &str, args: &Args) -> Result<Option<Value>, Error
             let p = need_text(args, 0, "suffix")?;
             text(s.strip_suffix(p.as_str()).unwrap_or(s).to_owned())
         }
-        "join" => join(s, &args.need(0, "iterable")?).map(|t| Some(Value::from(t))),
+        "join" => join(value, &args.need(0, "iterable")?).map(|t| Some(Value::from(t))),
+        "expandtabs" => expand_tabs(s, args.int(0, "tabsize")?.unwrap_or(8)).map(|t| Some(Value::from(t))),
         "ljust" | "rjust" | "center" | "zfill" => pad(s, method, args).map(|t| Some(Value::from(t))),
         _ => case_method(s, method),
     }
+}
+
+fn expand_tabs(s: &str, size: i64) -> Result<String, Error> {
+    let size = size.clamp(0, 10_000) as usize;
+    budget::check_size(s.len().saturating_add(s.matches('\t').count().saturating_mul(size)))?;
+    let mut out = String::with_capacity(s.len());
+    let mut column = 0;
+    for c in s.chars() {
+        match c {
+            '\t' if size > 0 => {
+                out.push_str(&" ".repeat(size - column % size));
+                column += size - column % size;
+            }
+            '\t' => {}
+            c => {
+                out.push(c);
+                column = if matches!(c, '\n' | '\r') { 0 } else { column + 1 };
+            }
+        }
+    }
+    Ok(out)
 }
 
 fn case_method(s: &str, method: &str) -> Result<Option<Value>, Error> {
@@ -199,6 +247,19 @@ fn case_method(s: &str, method: &str) -> Result<Option<Value>, Error> {
                 if c.is_uppercase() { c.to_lowercase().collect() } else { c.to_uppercase().collect() }
             };
             text(s.chars().map(swap).collect())
+        }
+        "istitle" => {
+            let (mut found, mut inside, mut fits) = (false, false, true);
+            for c in s.chars() {
+                fits = fits && !(c.is_uppercase() && inside) && !(c.is_lowercase() && !inside);
+                inside = cased(c);
+                found = found || inside;
+            }
+            Ok(Some(Value::from(found && fits)))
+        }
+        "isidentifier" => {
+            let letters = all(|c| c.is_alphanumeric() || c == '_');
+            letters.map(|v| v.map(|v| Value::from(v.is_true() && !s.starts_with(char::is_numeric))))
         }
         "isspace" => all(is_space),
         "isalpha" => all(char::is_alphabetic),
@@ -309,9 +370,10 @@ fn find(s: &str, method: &str, args: &Args) -> Result<Value, Error> {
     }
 }
 
-fn join(separator: &str, items: &Value) -> Result<String, Error> {
+fn join(like: &Value, items: &Value) -> Result<String, Error> {
+    let separator = like.as_str().unwrap_or("");
     let mut out = String::new();
-    for (i, item) in items.try_iter()?.enumerate() {
+    for (i, item) in items_of(items)?.into_iter().enumerate() {
         let Some(text) = item.as_str() else {
             let kind = type_name(&item);
             return Err(fail(format!("sequence item {i}: expected str instance, {kind} found")));
@@ -320,12 +382,12 @@ fn join(separator: &str, items: &Value) -> Result<String, Error> {
         if i > 0 {
             out.push_str(separator);
         }
-        out.push_str(text);
+        out.push_str(&taken_in(like, &item, text.to_owned())?);
     }
     Ok(out)
 }
 
-fn pad(s: &str, method: &str, args: &Args) -> Result<String, Error> {
+pub fn pad(s: &str, method: &str, args: &Args) -> Result<String, Error> {
     let width = args.int(0, "width")?.unwrap_or(0).max(0) as usize;
     let fill = text_arg(args, 1, "fillchar")?.and_then(|f| f.chars().next()).unwrap_or(' ');
     let missing = width.saturating_sub(s.chars().count());
@@ -343,38 +405,4 @@ fn pad(s: &str, method: &str, args: &Args) -> Result<String, Error> {
             None => run(missing, '0') + s,
         },
     })
-}
-
-/// Arguments of a format in the form that Python would write them.
-fn format_args(args: &[Value]) -> Result<Vec<Value>, Error> {
-    args.iter()
-        .map(|v| match v.kind() {
-            ValueKind::Number | ValueKind::String => Ok(v.clone()),
-            _ if v.is_kwargs() => Ok(v.clone()),
-            _ => str_of(v).map(Value::from),
-        })
-        .collect()
-}
-
-fn check_format(format: &str, args: &[Value]) -> Result<(), Error> {
-    let mut run = 0;
-    for c in format.chars() {
-        run = if c.is_ascii_digit() { run + 1 } else { 0 };
-        if run > 4 {
-            return Err(fail("a format's width is limited to 4 digits"));
-        }
-    }
-    let longest = args.iter().filter_map(|a| a.as_str()).map(str::len).max().unwrap_or(0);
-    let holes = format.matches(['%', '{']).count();
-    budget::check_size(holes.saturating_mul(longest + 10_000).saturating_add(format.len()))
-}
-
-pub fn percent_format(format: &str, args: &[Value]) -> Result<String, Error> {
-    check_format(format, args)?;
-    format_filter(FormatStyle::Printf, format, &format_args(args)?)
-}
-
-fn str_format(format: &str, args: &[Value]) -> Result<String, Error> {
-    check_format(format, args)?;
-    format_filter(FormatStyle::StrFormat, format, &format_args(args)?)
 }

@@ -2,6 +2,8 @@
 //! have no bound on the size of what they make.
 
 use crate::budget;
+use crate::scalars::escaped;
+use crate::pyseq::{dict_get, hashable, string_like, Lazy, Range, Tuple};
 use crate::pyvalue::{fail, pairs, type_name, write_str};
 use minijinja::machinery::ast::BinOpKind;
 use minijinja::value::ValueKind;
@@ -47,7 +49,12 @@ pub fn apply_all(operands: &[Value]) -> Result<Value, Error> {
     Ok(result)
 }
 
-fn apply(code: u32, a: &Value, b: &Value) -> Result<Value, Error> {
+/// The order of two values for sorting; what Python can't order is an error.
+pub fn less(a: &Value, b: &Value) -> Result<bool, Error> {
+    order("<", a, b).map(|o| o == Some(Ordering::Less))
+}
+
+pub fn apply(code: u32, a: &Value, b: &Value) -> Result<Value, Error> {
     budget::check()?;
     match code {
         0 => add(a, b),
@@ -98,7 +105,7 @@ impl Number {
     }
 }
 
-fn int(value: i128) -> Value {
+pub fn int(value: i128) -> Value {
     match i64::try_from(value) {
         Ok(small) => Value::from(small),
         Err(_) => Value::from(value),
@@ -134,21 +141,51 @@ fn arithmetic(
     }
 }
 
-fn is_list(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable)
+/// The sequences that one operation may join or compare: lists with lists, tuples with tuples.
+#[derive(PartialEq)]
+enum Sequence {
+    List,
+    Tuple,
+    Range,
 }
 
-fn add(a: &Value, b: &Value) -> Result<Value, Error> {
+fn sequence(value: &Value) -> Option<Sequence> {
+    match value.kind() {
+        ValueKind::Seq if value.downcast_object_ref::<Tuple>().is_some() => Some(Sequence::Tuple),
+        ValueKind::Seq if value.downcast_object_ref::<Range>().is_some() => Some(Sequence::Range),
+        ValueKind::Seq => Some(Sequence::List),
+        ValueKind::Iterable if value.downcast_object_ref::<Lazy>().is_none() => Some(Sequence::List),
+        _ => None,
+    }
+}
+
+fn both(a: &Value, b: &Value) -> Option<Sequence> {
+    sequence(a).filter(|kind| sequence(b).as_ref() == Some(kind))
+}
+
+fn list_or_tuple(kind: Sequence, items: Vec<Value>) -> Result<Value, Error> {
+    let made = if kind == Sequence::Tuple { Tuple::of(items) } else { Value::from(items) };
+    budget::check_shape(&made)?;
+    Ok(made)
+}
+
+pub fn add(a: &Value, b: &Value) -> Result<Value, Error> {
     if let (Some(x), Some(y)) = (a.as_str(), b.as_str()) {
         budget::check_size(x.len() + y.len())?;
-        return Ok(Value::from([x, y].concat()));
+        // What is safe escapes what is added to it.
+        return Ok(match (a.is_safe(), b.is_safe()) {
+            (false, false) => Value::from([x, y].concat()),
+            (true, true) => Value::from_safe_string([x, y].concat()),
+            (true, false) => Value::from_safe_string([x, &escaped(y)?].concat()),
+            (false, true) => Value::from_safe_string([&escaped(x)?, y].concat()),
+        });
     }
-    if is_list(a) && is_list(b) {
-        let joined = Value::from(a.try_iter()?.chain(b.try_iter()?).collect::<Vec<_>>());
-        budget::check_shape(&joined)?;
-        return Ok(joined);
+    match both(a, b) {
+        Some(kind) if kind != Sequence::Range => {
+            list_or_tuple(kind, a.try_iter()?.chain(b.try_iter()?).collect())
+        }
+        _ => arithmetic("+", a, b, |x, y| x.checked_add(y), |x, y| x + y),
     }
-    arithmetic("+", a, b, |x, y| x.checked_add(y), |x, y| x + y)
 }
 
 fn mul(a: &Value, b: &Value) -> Result<Value, Error> {
@@ -157,18 +194,45 @@ fn mul(a: &Value, b: &Value) -> Result<Value, Error> {
         let times = times.clamp(0, u32::MAX as i128) as usize;
         if let Some(s) = one.as_str() {
             budget::check_size(s.len().saturating_mul(times))?;
-            return Ok(Value::from(s.repeat(times)));
+            return Ok(string_like(one, s.repeat(times)));
         }
-        if is_list(one) {
+        if let Some(kind) = sequence(one).filter(|kind| *kind != Sequence::Range) {
             let items: Vec<Value> = one.try_iter()?.collect();
             budget::check_size(items.len().saturating_mul(times).saturating_mul(64))?;
             let count = items.len() * times;
-            let list = Value::from(items.into_iter().cycle().take(count).collect::<Vec<_>>());
-            budget::check_shape(&list)?;
-            return Ok(list);
+            return list_or_tuple(kind, items.into_iter().cycle().take(count).collect());
         }
     }
     arithmetic("*", a, b, |x, y| x.checked_mul(y), |x, y| x * y)
+}
+
+/// `start + items[0] + items[1] …`, in one pass where they are lists.
+pub fn sum(start: Value, items: Vec<Value>) -> Result<Value, Error> {
+    let mut total = start;
+    let kind = sequence(&total).filter(|kind| *kind != Sequence::Range);
+    if let Some(kind) = kind.filter(|kind| items.iter().all(|i| sequence(i).as_ref() == Some(kind))) {
+        let mut joined: Vec<Value> = total.try_iter()?.collect();
+        for item in &items {
+            budget::check_size((joined.len() + item.len().unwrap_or(0)).saturating_mul(24))?;
+            joined.extend(item.try_iter()?);
+        }
+        return list_or_tuple(kind, joined);
+    }
+    for item in &items {
+        budget::check()?;
+        total = add(&total, item)?;
+    }
+    Ok(total)
+}
+
+pub fn neg(value: &Value) -> Result<Value, Error> {
+    budget::check()?;
+    match Number::of(value) {
+        Some(Number::Int(i)) => i.checked_neg().map(int).ok_or_else(|| fail("integer out of range")),
+        Some(Number::Float(x)) => Ok(Value::from(-x)),
+        None if value.is_undefined() => Err(fail("a value is undefined")),
+        None => Err(fail(format!("bad operand type for unary -: '{}'", type_name(value)))),
+    }
 }
 
 fn numbers(op: &str, a: &Value, b: &Value) -> Result<(Number, Number), Error> {
@@ -201,8 +265,7 @@ fn floor_div(a: &Value, b: &Value) -> Result<Value, Error> {
 
 fn rem(a: &Value, b: &Value) -> Result<Value, Error> {
     if let Some(format) = a.as_str() {
-        let args: Vec<Value> = if is_list(b) { b.try_iter()?.collect() } else { vec![b.clone()] };
-        return crate::pymethods::percent_format(format, &args).map(Value::from);
+        return crate::pyformat::percent(a, format, b);
     }
     match numbers("%", a, b)? {
         (_, Number::Int(0)) => Err(fail("integer division or modulo by zero")),
@@ -226,7 +289,15 @@ fn pow(a: &Value, b: &Value) -> Result<Value, Error> {
             .and_then(|y| x.checked_pow(y))
             .map(int)
             .ok_or_else(|| fail("integer out of range")),
-        (x, y) => Ok(Value::from(x.float().powf(y.float()))),
+        (x, y) => {
+            let (x, y) = (x.float(), y.float());
+            let power = x.powf(y);
+            if x.is_finite() && y.is_finite() && !power.is_finite() {
+                let why = if x == 0.0 { "0.0 cannot be raised to a negative power" } else { "Numerical result out of range" };
+                return Err(fail(why));
+            }
+            Ok(Value::from(power))
+        }
     }
 }
 
@@ -255,7 +326,7 @@ pub fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
     if let (Some(x), Some(y)) = (a.as_str(), b.as_str()) {
         return Ok(x == y);
     }
-    if is_list(a) && is_list(b) {
+    if both(a, b).is_some() {
         if let (Some(x), Some(y)) = (a.len(), b.len()) {
             if x != y {
                 return Ok(false);
@@ -275,14 +346,19 @@ pub fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
             return Ok(false);
         }
         for (key, x) in pairs(a) {
-            match b.as_object().and_then(|o| o.get_value(&key)) {
+            match dict_get(b, &key) {
                 Some(y) if equal(&x, &y, depth + 1)? => continue,
                 _ => return Ok(false),
             }
         }
         return Ok(true);
     }
-    Ok(a.kind() == b.kind() && a == b)
+    match (sequence(a), sequence(b)) {
+        // Comparing the items would use up a generator.
+        (None, None) if a.kind() == ValueKind::Iterable => Ok(false),
+        (None, None) => Ok(a.kind() == b.kind() && a == b),
+        _ => Ok(false), // a list is no tuple
+    }
 }
 
 fn order(op: &str, a: &Value, b: &Value) -> Result<Option<Ordering>, Error> {
@@ -292,7 +368,7 @@ fn order(op: &str, a: &Value, b: &Value) -> Result<Option<Ordering>, Error> {
     if let (Some(x), Some(y)) = (a.as_str(), b.as_str()) {
         return Ok(Some(x.cmp(y)));
     }
-    if is_list(a) && is_list(b) {
+    if both(a, b).is_some_and(|kind| kind != Sequence::Range) {
         for (x, y) in a.try_iter()?.zip(b.try_iter()?) {
             if !equal(&x, &y, 0)? {
                 return order(op, &x, &y);
@@ -319,9 +395,7 @@ pub fn contains(container: &Value, value: &Value) -> Result<bool, Error> {
     }
     match container.kind() {
         ValueKind::Undefined => Ok(false),
-        ValueKind::Map => {
-            Ok(container.as_object().is_some_and(|o| o.get_value(value).is_some()))
-        }
+        ValueKind::Map => hashable(value).map(|_| dict_get(container, value).is_some()),
         ValueKind::Seq | ValueKind::Iterable => {
             for item in container.try_iter()? {
                 if equal(&item, value, 0)? {

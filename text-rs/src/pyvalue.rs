@@ -1,33 +1,10 @@
 //! Values written as Python writes them: `str()`, `repr()` and `json.dumps()`.
 
 use crate::budget;
-use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, ValueKind};
+use crate::pyseq::{Lazy, Range, Tuple};
+use minijinja::value::{Kwargs, Object, ObjectRepr, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 use std::sync::Arc;
-
-/// A list that prints with round brackets.
-#[derive(Debug)]
-pub struct Tuple(Vec<Value>);
-
-impl Tuple {
-    pub fn of(items: Vec<Value>) -> Value {
-        Value::from_object(Tuple(items))
-    }
-}
-
-impl Object for Tuple {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Seq
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.0.get(key.as_usize()?).cloned()
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Seq(self.0.len())
-    }
-}
 
 /// `d.items` without a call: true, and a function.
 #[derive(Debug)]
@@ -37,6 +14,12 @@ pub struct BoundMethod {
 }
 
 impl BoundMethod {
+    /// What a dict of Python has beside its keys.
+    pub const NAMES: [&str; 11] = [
+        "items", "keys", "values", "get", "copy", "clear", "fromkeys", "pop", "popitem",
+        "setdefault", "update",
+    ];
+
     pub fn of(value: Value, name: &str) -> Value {
         Value::from_object(BoundMethod { value, name: name.to_owned() })
     }
@@ -71,10 +54,33 @@ impl<'a> Args<'a> {
 
     /// Argument `index`, or the keyword of that name.
     pub fn get(&self, index: usize, name: &str) -> Option<Value> {
-        if let Some(value) = self.pos.get(index) {
-            return Some(value.clone());
-        }
+        self.pos.get(index).cloned().or_else(|| self.named(name))
+    }
+
+    /// How many arguments came without a name.
+    pub fn count(&self) -> usize {
+        self.pos.len()
+    }
+
+    pub fn positional(&self) -> &[Value] {
+        self.pos
+    }
+
+    pub fn keywords(&self) -> Vec<(Value, Value)> {
+        let names = self.kwargs.iter().flat_map(|k| k.args());
+        names.filter_map(|name| Some((Value::from(name), self.named(name)?))).collect()
+    }
+
+    pub fn named(&self, name: &str) -> Option<Value> {
         self.kwargs.as_ref()?.get::<Option<Value>>(name).ok()?
+    }
+
+    /// Fails where a keyword is none of `names`.
+    pub fn only(&self, names: &[&str]) -> Result<(), Error> {
+        match self.kwargs.iter().flat_map(|k| k.args()).find(|name| !names.contains(name)) {
+            Some(name) => Err(fail(format!("Unexpected keyword argument '{name}'"))),
+            None => Ok(()),
+        }
     }
 
     pub fn need(&self, index: usize, name: &str) -> Result<Value, Error> {
@@ -110,7 +116,10 @@ pub fn type_name(value: &Value) -> &'static str {
         ValueKind::String => "str",
         ValueKind::Bytes => "bytes",
         ValueKind::Map => "dict",
-        ValueKind::Seq | ValueKind::Iterable => "list",
+        ValueKind::Seq if value.downcast_object_ref::<Tuple>().is_some() => "tuple",
+        ValueKind::Seq if value.downcast_object_ref::<Range>().is_some() => "range",
+        ValueKind::Seq => "list",
+        ValueKind::Iterable => value.downcast_object_ref::<Lazy>().map_or("list", |lazy| lazy.kind),
         _ => "object",
     }
 }
@@ -124,6 +133,12 @@ fn put(out: &mut String, text: &str) -> Result<(), Error> {
 pub fn str_of(value: &Value) -> Result<String, Error> {
     let mut out = String::new();
     write_str(&mut out, value)?;
+    Ok(out)
+}
+
+pub fn repr_of(value: &Value) -> Result<String, Error> {
+    let mut out = String::new();
+    write_repr(&mut out, value, 0)?;
     Ok(out)
 }
 
@@ -145,8 +160,22 @@ fn write_repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error
         ValueKind::None => put(out, "None"),
         ValueKind::Bool => put(out, if value.is_true() { "True" } else { "False" }),
         ValueKind::Number => put(out, &number(value, false)),
+        ValueKind::String if value.is_safe() => {
+            put(out, &format!("Markup({})", quoted(value.as_str().unwrap_or(""))))
+        }
         ValueKind::String => put(out, &quoted(value.as_str().unwrap_or(""))),
+        ValueKind::Iterable if value.downcast_object_ref::<Lazy>().is_some_and(|l| !l.is_view()) => {
+            put(out, "<generator object>")
+        }
         ValueKind::Seq | ValueKind::Iterable => {
+            if let Some(range) = value.downcast_object_ref::<Range>() {
+                return put(out, &range.repr());
+            }
+            let view = value.downcast_object_ref::<Lazy>();
+            if let Some(view) = view {
+                put(out, view.kind)?;
+                put(out, "(")?;
+            }
             let tuple = value.downcast_object_ref::<Tuple>();
             put(out, if tuple.is_some() { "(" } else { "[" })?;
             for (i, item) in value.try_iter()?.enumerate() {
@@ -156,6 +185,7 @@ fn write_repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error
             match tuple {
                 Some(t) if t.0.len() == 1 => put(out, ",)"),
                 Some(_) => put(out, ")"),
+                None if view.is_some() => put(out, "])"),
                 None => put(out, "]"),
             }
         }
@@ -273,7 +303,7 @@ fn write_json(out: &mut String, value: &Value, style: &JsonStyle, depth: usize) 
         ValueKind::Bool => put(out, if value.is_true() { "true" } else { "false" }),
         ValueKind::Number => put(out, &number(value, true)),
         ValueKind::String => put(out, &json_string(value.as_str().unwrap_or(""), style)),
-        ValueKind::Seq | ValueKind::Iterable => {
+        ValueKind::Seq if value.downcast_object_ref::<Range>().is_none() => {
             let mut items = value.try_iter()?.peekable();
             if items.peek().is_none() {
                 return put(out, "[]");

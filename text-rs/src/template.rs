@@ -1,12 +1,15 @@
 //! Chat templates: Jinja2 as transformers sets it up, within bounds.
 
 use crate::{budget, filters, pymethods, pyvalue, rewrite, source};
-use minijinja::machinery::{make_string_output, parse, CodeGenerator, Vm, WhitespaceConfig};
+use minijinja::machinery::{make_string_output, parse, tokenize, CodeGenerator, Token, Vm, WhitespaceConfig};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use std::cell::RefCell;
 
 /// A render runs on its own thread, so that a deep template can't overflow the caller's stack.
 const STACK_BYTES: usize = 64 << 20;
+
+const WHITESPACE: WhitespaceConfig =
+    WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
 
 #[derive(Clone, Copy)]
 pub struct Limits {
@@ -39,12 +42,17 @@ thread_local! {
     static PANIC_PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps panics off stderr: they come back as messages, with their place.
+/// Keeps panics off stderr: they come back as messages, with file and line.
 pub fn quiet_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         std::panic::set_hook(Box::new(|info| {
-            let place = info.location().map(|l| format!("{}:{}", l.file(), l.line()));
+            // The file's name alone: its path is one of the machine that built this.
+            let name = |l: &std::panic::Location| {
+                let file = l.file().rsplit(['/', '\\']).next().unwrap_or("").to_owned();
+                format!("{file}:{}", l.line())
+            };
+            let place = info.location().map(name);
             let _ = PANIC_PLACE.try_with(|p| *p.borrow_mut() = place.unwrap_or_default());
         }));
     });
@@ -64,8 +72,11 @@ fn on_thread<T: Send>(body: impl FnOnce() -> Result<T, Failure> + Send) -> Resul
     let internal = |message: String| Failure { kind: FailureKind::Internal, message };
     std::thread::scope(|scope| {
         let caught = || {
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(body))
-                .unwrap_or_else(|payload| Err(internal(panic_text(&*payload))))
+            // What makes the engine panic is in the template or its variables, which are not ours.
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(|payload| {
+                let why = panic_text(&*payload);
+                Err(Failure::invalid(format!("the template engine can't evaluate this: {why}")))
+            })
         };
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, caught);
         match thread {
@@ -89,14 +100,10 @@ type Compiled<'s> = (
 );
 
 fn compile(prepared: &str) -> Result<Compiled<'_>, Failure> {
-    let whitespace = WhitespaceConfig {
-        keep_trailing_newline: false,
-        lstrip_blocks: true,
-        trim_blocks: true,
-    };
-    let parsed = parse(prepared, "chat template", Default::default(), whitespace)
+    let parsed = parse(prepared, "chat template", Default::default(), WHITESPACE)
         .map_err(|e| Failure::invalid(text_of(&e)))?;
-    let tree = rewrite::stmt(&parsed).map_err(Failure::invalid)?;
+    let rewriter = rewrite::Rewriter { source: prepared };
+    let tree = rewriter.stmt(&parsed).map_err(Failure::invalid)?;
     let mut generator = CodeGenerator::new("chat template", prepared);
     generator.compile_stmt(&tree);
     Ok(generator.finish())
@@ -109,12 +116,14 @@ pub enum Variables<'a> {
     Object(&'a [u8]),
 }
 
-fn context(variables: &[(&str, Variables)]) -> Result<Value, Failure> {
+type Context = serde_json::Map<String, serde_json::Value>;
+
+fn context(variables: &[(&str, Variables)]) -> Result<Context, Failure> {
     let parse = |name: &str, json: &[u8]| {
         serde_json::from_slice::<serde_json::Value>(json)
             .map_err(|e| Failure::invalid(format!("{name}: {e}")))
     };
-    let mut all = serde_json::Map::new();
+    let mut all = Context::new();
     for (name, value) in variables {
         match value {
             Variables::Json(json) => {
@@ -129,9 +138,53 @@ fn context(variables: &[(&str, Variables)]) -> Result<Value, Failure> {
             },
         }
     }
-    Ok(Value::from_serialize(&all))
+    Ok(all)
 }
 
+/// The messages of a conversation that are objects.
+fn messages_of(context: &mut Context) -> impl Iterator<Item = &mut Context> {
+    let list = context.get_mut("messages").and_then(serde_json::Value::as_array_mut);
+    list.into_iter().flatten().filter_map(serde_json::Value::as_object_mut)
+}
+
+/// Whether a string of the template's code, not its text, is `word`.
+fn names(prepared: &str, word: &str) -> bool {
+    tokenize(prepared, false, Default::default(), WHITESPACE).map_while(Result::ok).any(|(t, _)| match t {
+        Token::Str(s) => s == word,
+        Token::String(s) => &*s == word,
+        _ => false,
+    })
+}
+
+/// `developer` is what the OpenAI API now calls `system`. Templates that know the role have it in a
+/// string to compare with; the others get the name that they know.
+fn rename_developers(context: &mut Context, prepared: &str) {
+    if names(prepared, "developer") {
+        return;
+    }
+    for message in messages_of(context) {
+        match message.get_mut("role") {
+            Some(role) if role.as_str() == Some("developer") => *role = "system".into(),
+            _ => {}
+        }
+    }
+}
+
+/// Puts an empty text where messages have no content, and says whether there was such a place.
+fn fill_contents(context: &mut Context) -> bool {
+    let mut filled = false;
+    for message in messages_of(context) {
+        let content = message.entry("content").or_insert(serde_json::Value::Null);
+        if content.is_null() {
+            *content = "".into();
+            filled = true;
+        }
+    }
+    filled
+}
+
+/// A message without content (an assistant's tool calls) reaches the template as it is. Templates that
+/// can't take it, because they add it to a string, are rendered again with an empty text.
 pub fn render(
     text: &str,
     variables: &[(&str, Variables)],
@@ -141,20 +194,29 @@ pub fn render(
     on_thread(|| {
         budget::start(limits.bytes, limits.time_ms);
         let prepared = source::prepare(text).map_err(Failure::invalid)?;
-        let root = context(variables)?;
-        let (instructions, blocks) = compile(&prepared)?;
+        let mut context = context(variables)?;
+        let compiled = compile(&prepared)?;
         let env = environment(now_s, limits);
-        let mut out = String::new();
-        let mut output = make_string_output(&mut out);
-        let ended = Vm::new(&env)
-            .eval(&instructions, root, &blocks, &mut output, AutoEscape::None)
-            .map(|_| ());
-        drop(output);
-        match ended {
-            Ok(()) => Ok(out),
-            Err(e) => Err(failure_of(&e)),
+        rename_developers(&mut context, &prepared);
+        match run(&env, &compiled, &context) {
+            Err(failure)
+                if matches!(failure.kind, FailureKind::Invalid | FailureKind::Raised)
+                    && fill_contents(&mut context) =>
+            {
+                run(&env, &compiled, &context)
+            }
+            ended => ended,
         }
     })
+}
+
+fn run(env: &Environment, (code, blocks): &Compiled, context: &Context) -> Result<String, Failure> {
+    let mut out = String::new();
+    let mut output = make_string_output(&mut out);
+    let root = Value::from_serialize(context);
+    let ended = Vm::new(env).eval(code, root, blocks, &mut output, AutoEscape::None).map(|_| ());
+    drop(output);
+    ended.map(|_| out).map_err(|e| failure_of(&e))
 }
 
 fn environment<'e>(now_s: i64, limits: Limits) -> Environment<'e> {
@@ -195,4 +257,48 @@ fn text_of(error: &Error) -> String {
         text = format!("line {line}: {text}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(template: &str, messages: &str) -> Result<String, Failure> {
+        let limits = Limits { steps: 1_000_000, bytes: 1 << 26, time_ms: 10_000 };
+        render(template, &[("messages", Variables::Json(messages.as_bytes()))], 0, limits)
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_without_a_path() {
+        quiet_panics();
+        let failure = on_thread::<()>(|| panic!("index out of bounds")).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Invalid);
+        assert!(failure.message.contains("index out of bounds (template.rs:"), "{failure:?}");
+        assert!(!failure.message.contains(['/', '\\']), "{failure:?}");
+    }
+
+    #[test]
+    fn developers_are_system_unless_the_template_names_them() {
+        let messages = r#"[{"role": "developer", "content": "x"}, {"role": "ipython"}]"#;
+        let roles = "{% for m in messages %}{{ m.role }} {% endfor %}";
+        assert_eq!(rendered(roles, messages).unwrap(), "system ipython ");
+        let text = format!("{roles}developer");
+        assert_eq!(rendered(&text, messages).unwrap(), "system ipython developer");
+        let named = format!("{roles}{{{{ messages[0].role == \"developer\" }}}}");
+        assert_eq!(rendered(&named, messages).unwrap(), "developer ipython True");
+    }
+
+    #[test]
+    fn null_contents_are_null_and_empty_where_that_fails() {
+        let messages = r#"[{"role": "assistant", "content": null}, {"role": "assistant"}]"#;
+        let shown = "{% for m in messages %}{{ m.content is none }} {{ m.content is defined }};{% endfor %}";
+        assert_eq!(rendered(shown, messages).unwrap(), "True True;False False;");
+        let added = "{% for m in messages %}{{ '<' + m['content'] + '>' }}{% endfor %}";
+        assert_eq!(rendered(added, messages).unwrap(), "<><>");
+        let raised = "{% for m in messages %}{% if m.content is not string %}\
+                      {{ raise_exception('no text') }}{% endif %}ok{% endfor %}";
+        assert_eq!(rendered(raised, messages).unwrap(), "okok");
+        let failure = rendered("{{ messages[0].content + 5 }}", messages).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Invalid);
+    }
 }
