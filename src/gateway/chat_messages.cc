@@ -1,6 +1,7 @@
 #include "gateway/chat_messages.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace sixfold::gateway {
 namespace {
@@ -34,55 +35,43 @@ std::string ContentText(JsonBody& body, const std::string& where, const Json& co
   return text;
 }
 
-// Templates take arguments as objects, clients send them as JSON text. The text goes in as it is:
-// its order of keys is part of what the model once wrote.
-std::string ToolCallsJson(const Json& calls) {
-  std::string out = "[";
-  for (const Json& call : calls) {
-    if (out.size() > 1) out += ',';
-    const bool has_text = call.is_object() && call.contains("function") &&
-                          call["function"].is_object() && call["function"].contains("arguments") &&
-                          call["function"]["arguments"].is_string();
-    const std::string text = has_text ? call["function"]["arguments"].get<std::string>() : "";
-    if (!has_text || ShapeOf(text).depth > JsonBody::kDepthMax || !Json::accept(text) ||
-        !Json::parse(text).is_object()) {
-      out += Dump(call);
-      continue;
-    }
-    Json function = call["function"];
-    function.erase("arguments");
-    Json rest = call;
-    rest.erase("function");
-    std::string head = Dump(rest);
-    head.pop_back();
-    if (head.size() > 1) head += ',';
-    std::string inner = Dump(function);
-    inner.pop_back();
-    if (inner.size() > 1) inner += ',';
-    out += head + "\"function\":" + inner + "\"arguments\":" + text + "}}";
+// Templates take arguments as objects, clients send them as JSON text. `containers_left` bounds
+// what the texts of one request may become.
+void ParseArguments(Json& calls, int64_t& containers_left) {
+  for (Json& call : calls) {
+    if (!call.is_object() || !call.contains("function")) continue;
+    Json& function = call["function"];
+    if (!function.is_object() || !function.contains("arguments")) continue;
+    Json& arguments = function["arguments"];
+    if (!arguments.is_string()) continue;
+    const std::string& text = arguments.get_ref<const std::string&>();
+    const Shape shape = ShapeOf(text);
+    if (shape.depth > JsonBody::kDepthMax || shape.containers > containers_left) continue;
+    containers_left -= shape.containers;
+    Json parsed = Json::parse(text, nullptr, false);
+    if (parsed.is_object()) arguments = std::move(parsed);
   }
-  return out + "]";
 }
 
-std::string MessageJson(JsonBody& body, const std::string& where, const Json& message) {
-  constexpr const char* kRoles = "one of system, developer, user, assistant, tool, function";
+bool HasValue(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && !found->is_null();
+}
+
+// The message with its members in their order. Roles are the template's affair, and so is a content
+// that is null; what every template would stumble over is refused or mended here.
+std::string MessageJson(JsonBody& body, const std::string& where, Json message,
+                        int64_t& containers_left) {
   if (!message.is_object()) {
     WrongType(body, where, "an object with role and content", message);
     return "";
   }
   const auto role = message.find("role");
   if (role == message.end() || !role->is_string()) {
-    WrongType(body, where + ".role", kRoles, role == message.end() ? Json() : *role);
+    WrongType(body, where + ".role", "a string", role == message.end() ? Json() : *role);
     return "";
   }
-  const auto& name = role->get_ref<const std::string&>();
-  if (name != "system" && name != "developer" && name != "user" && name != "assistant" &&
-      name != "tool" && name != "function") {
-    Refuse(body, where + ".role", kRoles, *role);
-    return "";
-  }
-  Json out = message;
-  if (name == "developer") out["role"] = "system";
+  const bool may_lack_content = *role == "assistant" || HasValue(message, "function_call");
   const auto calls = message.find("tool_calls");
   const bool has_calls =
       calls != message.end() && !calls->is_null() && !(calls->is_array() && calls->empty());
@@ -90,26 +79,18 @@ std::string MessageJson(JsonBody& body, const std::string& where, const Json& me
     WrongType(body, where + ".tool_calls", "an array", *calls);
     return "";
   }
+  if (has_calls) ParseArguments(*calls, containers_left);
   const auto content = message.find("content");
-  if (content != message.end() && !content->is_null()) {
-    out["content"] = ContentText(body, where + ".content", *content);
-  } else if (has_calls ||
-             (message.contains("function_call") && !message["function_call"].is_null())) {
-    out["content"] = nullptr;
-  } else if (content == message.end() && name != "assistant") {
+  if (content == message.end() && !has_calls && !may_lack_content) {
     body.Fail(where + ".content", "missing_required_parameter",
               "'" + where + ".content' is required");
     return "";
-  } else {
-    out["content"] = "";
   }
-  out.erase("tool_calls");
-  std::string text = Dump(out);
-  if (has_calls) {
-    text.pop_back();
-    text += ",\"tool_calls\":" + ToolCallsJson(*calls) + "}";
+  if (content != message.end() && !content->is_null()) {
+    *content = ContentText(body, where + ".content", *content);
   }
-  return text;
+  if (!has_calls) message.erase("tool_calls");
+  return Dump(message);
 }
 
 }  // namespace
@@ -125,10 +106,12 @@ std::string ChatMessagesJson(JsonBody& body, const char* field, const Json* valu
                       : WrongType(body, field, "an array of messages", *value);
     return "[]";
   }
+  int64_t containers_left = JsonBody::kContainersMax;
   std::string out = "[";
   for (size_t i = 0; i < value->size() && !body.error(); ++i) {
     if (i > 0) out += ',';
-    out += MessageJson(body, std::string(field) + "[" + std::to_string(i) + "]", (*value)[i]);
+    out += MessageJson(body, std::string(field) + "[" + std::to_string(i) + "]", (*value)[i],
+                       containers_left);
   }
   return out + "]";
 }

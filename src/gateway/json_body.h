@@ -72,9 +72,8 @@ class JsonBody {
   std::vector<TokenId> TokenIds(const char* field, int64_t vocab, size_t count_max);
   std::map<TokenId, double> TokenBias(const char* field, int64_t vocab, NumberRange range);
   std::vector<PromptInput> Prompts(const char* field, int64_t vocab, size_t count_max);
-  // `messages` as the chat template takes them, in JSON: text parts joined by line breaks, role
-  // developer as system, null content as "" unless the message calls tools, arguments of tool calls
-  // as objects.
+  // `messages` as the chat template takes them, in JSON, keys in their order: text parts joined by
+  // line breaks, arguments of tool calls as objects, no empty list of calls.
   std::string Messages(const char* field);
   // The object under `field` as JSON with `extra` (members without braces) put last; "{…}" in any
   // case.

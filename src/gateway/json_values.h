@@ -7,11 +7,13 @@
 #include <string>
 #include <string_view>
 
+#include "gateway/indexed_map.h"
 #include "gateway/json_body.h"
 
 namespace sixfold::gateway {
 
-using Json = nlohmann::json;
+// Keys keep their order, for what templates print.
+using Json = nlohmann::basic_json<IndexedMap>;
 
 // What a text would cost as a tree, told before anything is built: nlohmann's parser does not
 // recurse, but its writer does, and a body of "[{},{},…" takes 30 times its bytes.

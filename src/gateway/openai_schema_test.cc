@@ -311,35 +311,54 @@ TEST(Schema, UnsupportedFieldsAreRefusedByName) {
   }
 }
 
+// Each key is found without reading those before it, else this test takes minutes.
+TEST(Schema, LargeObjectsKeepTheirOrder) {
+  constexpr int kKeys = 200000;
+  std::string object = "{";
+  for (int i = kKeys; i-- > 0;)
+    object += "\"k" + std::to_string(i) + "\":" + std::to_string(i) + ",";
+  object += "\"k7\":-7}";
+  const std::string given =
+      MustParse(Endpoint::kChat, "\"chat_template_kwargs\":" + object).template_kwargs_json;
+  EXPECT_EQ(given.substr(0, 30), object.substr(0, 30));
+  EXPECT_NE(given.find("\"k8\":8,\"k7\":-7,\"k6\":6,"), std::string::npos)
+      << "of equal keys the last one counts, in the place of the first, as in Python";
+}
+
 TEST(Schema, Messages) {
   const auto messages = [](const std::string& list) {
     auto result = ParseText(Endpoint::kChat, "{\"messages\":" + list + "}");
     auto* error = std::get_if<ApiError>(&result);
     return error ? error->param : std::get<ApiRequest>(result).messages_json;
   };
-  EXPECT_EQ(messages(R"([{"role":"developer","content":"a"}])"),
-            R"([{"content":"a","role":"system"}])");
+  // What a template may take reaches it as it came; the order of keys is what it prints.
+  for (const char* same :
+       {R"([{"role":"developer","content":"a"}])", R"([{"role":"ipython","content":"a"}])",
+        R"([{"role":"tool","tool_call_id":"1","name":"f","content":"a"}])",
+        R"([{"content":"a","role":"king","zip":{"z":1,"a":[{"y":2,"b":3}]}}])",
+        R"([{"role":"assistant","content":null}])", R"([{"role":"user","content":null}])",
+        R"([{"role":"assistant","reasoning_content":"r"}])",
+        R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"not json"}}]}])",
+        R"([{"role":"assistant","tool_calls":[{"function":{"arguments":"[1]","name":"f"}}]}])"}) {
+    EXPECT_EQ(messages(same), same);
+  }
   EXPECT_EQ(
       messages(
-          R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])"),
-      R"([{"content":"a\nb","role":"user"}])");
-  EXPECT_EQ(messages(R"([{"role":"assistant","content":null}])"),
-            R"([{"content":"","role":"assistant"}])");
+          R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"n"}])"),
+      R"([{"role":"user","content":"a\nb","name":"n"}])");
+  EXPECT_EQ(messages(R"([{"role":"assistant","tool_calls":[],"content":"a"}])"),
+            R"([{"role":"assistant","content":"a"}])");
   EXPECT_EQ(
       messages(
-          R"([{"role":"assistant","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"z\":1, \"a\":2}"}}]}])"),
-      R"([{"content":null,"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":{"z":1, "a":2}}}]}])")
+          R"([{"role":"assistant","tool_calls":[{"type":"function","id":"1","function":{"name":"f","arguments":"{\"zip\":1, \"city\":{\"y\":2,\"b\":3}}"}}],"content":null}])"),
+      R"([{"role":"assistant","tool_calls":[{"type":"function","id":"1","function":{"name":"f","arguments":{"zip":1,"city":{"y":2,"b":3}}}}],"content":null}])")
       << "arguments become an object in the order the model wrote";
-  EXPECT_EQ(
-      messages(
-          R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"not json"}}]}])"),
-      R"([{"content":null,"role":"assistant","tool_calls":[{"function":{"arguments":"not json","name":"f"}}]}])");
   EXPECT_EQ(messages("[]"), "messages");
   EXPECT_EQ(messages("{}"), "messages");
   EXPECT_EQ(messages("null"), "messages");
   EXPECT_EQ(messages("[3]"), "messages[0]");
   EXPECT_EQ(messages(R"([{"content":"a"}])"), "messages[0].role");
-  EXPECT_EQ(messages(R"([{"role":"king","content":"a"}])"), "messages[0].role");
+  EXPECT_EQ(messages(R"([{"role":5,"content":"a"}])"), "messages[0].role");
   EXPECT_EQ(messages(R"([{"role":"user","content":"a"},{"role":"user"}])"), "messages[1].content");
   EXPECT_EQ(messages(R"([{"role":"user","content":5}])"), "messages[0].content");
   EXPECT_EQ(messages(R"([{"role":"user","content":["a"]}])"), "messages[0].content");
@@ -348,9 +367,11 @@ TEST(Schema, Messages) {
       "messages[0].content");
   EXPECT_EQ(messages(R"([{"role":"assistant","content":"a","tool_calls":3}])"),
             "messages[0].tool_calls");
-  EXPECT_EQ(MustParse(Endpoint::kChat, R"("chat_template_kwargs":{"a":1},"reasoning_effort":"low")")
-                .template_kwargs_json,
-            R"({"a":1,"reasoning_effort":"low"})");
+  EXPECT_EQ(
+      MustParse(Endpoint::kChat,
+                R"("chat_template_kwargs":{"z":1,"a":{"y":2,"b":3}},"reasoning_effort":"low")")
+          .template_kwargs_json,
+      R"({"z":1,"a":{"y":2,"b":3},"reasoning_effort":"low"})");
 }
 
 TEST(Schema, Prompts) {

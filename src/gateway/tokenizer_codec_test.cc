@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "gateway/json_writer.h"
+#include "gateway/openai_schema.h"
 #include "gateway/testing/byte_codec.h"
 
 namespace sixfold::gateway {
@@ -146,6 +147,34 @@ TEST(TokenizerCodec, RendersTheTemplate) {
       codec.RenderChat(R"([{"role":"user","content":"bad"}])", "{}", true).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.message(), HasSubstr("no bad words"));
+}
+
+// From a body to the prompt: what transformers' apply_chat_template writes for these messages.
+TEST(TokenizerCodec, KeysRolesAndNullReachTheTemplate) {
+  const auto tokenizer = ByteTokenizer();
+  ASSERT_TRUE(tokenizer);
+  const auto prompt = [&](const std::string& source, const std::string& body) -> std::string {
+    auto parsed = ParseApiRequest(Endpoint::kChat, body, {.vocab = kByteVocab});
+    if (auto* error = std::get_if<ApiError>(&parsed)) return error->message;
+    const auto& request = std::get<ApiRequest>(parsed);
+    const TokenizerCodec codec(*tokenizer, source);
+    auto text = codec.RenderChat(request.messages_json, request.template_kwargs_json, false);
+    if (text.ok()) return *text;
+    EXPECT_EQ(text.status().code(), StatusCode::kInvalidArgument) << "a 400, not a 500";
+    return text.status().message();
+  };
+  const std::string call =
+      R"({"messages":[{"role":"assistant","content":null,"tool_calls":[{"type":"function","function":)"
+      R"({"name":"f","arguments":"{\"zip\":1,\"city\":{\"z\":2,\"a\":3}}"}}]},{"role":"ipython","content":"ok"}],)"
+      R"("chat_template_kwargs":{"y":1,"b":2}})";
+  EXPECT_EQ(
+      prompt("{{ messages[0].tool_calls[0].function.arguments|tojson }}{{ messages[0].content }}"
+             "{{ messages[1].role }}{{ {'y': y, 'b': b} }}",
+             call),
+      R"({"zip": 1, "city": {"z": 2, "a": 3}}Noneipython{'y': 1, 'b': 2})");
+  EXPECT_EQ(prompt("{{ messages[0].role + messages[0].content }}", call), "assistant");
+  EXPECT_EQ(prompt("{{ messages[1:][::-1][0].content }}{{ messages[2:][::-1] }}", call), "ok[]");
+  EXPECT_THAT(prompt("{{ messages[1].content + 1 }}", call), HasSubstr("can only concatenate str"));
 }
 
 TEST(TokenizerCodec, ToolsChooseTheTemplateForThem) {
