@@ -56,7 +56,7 @@ def test_bad_prompts(client, model, prompt):
 
 
 @pytest.mark.parametrize("messages,param", [
-    ([], "messages"), ("hi", "messages"), ([{"role": "king", "content": "x"}], "messages[0].role"),
+    ([], "messages"), ("hi", "messages"), ([{"role": 5, "content": "x"}], "messages[0].role"),
     ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}], "messages[0].content"),
     ([{"role": "user", "content": 5}], "messages[0].content"), ([{"content": "x"}], "messages[0].role"),
 ])

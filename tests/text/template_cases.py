@@ -15,6 +15,11 @@ CALL = {"id": "call_0001", "type": "function",
 CALL_TEXT = {"id": "123456789", "type": "function",
              "function": {"name": "get_weather", "arguments": "{\"city\": \"Zürich\"}"}}
 
+# Arguments whose order of keys is not that of the alphabet, as a model wrote them.
+ORDERED_CALL = {"type": "function", "id": "call_0002", "function": {
+    "name": "get_weather", "arguments": {"zip": "8001", "city": "Zürich", "at": {"year": 2030, "day": 1}}}}
+RESULT = {"role": "tool", "tool_call_id": "call_0002", "name": "get_weather", "content": "21"}
+
 
 def user(text):
     return {"role": "user", "content": text}
@@ -69,6 +74,20 @@ CONVERSATIONS = {
     "number content": conversation([user(5)]),
     "no messages": conversation([]),
     "developer": conversation([{"role": "developer", "content": "d"}, user("x")]),
+    "developer and system": conversation([{"role": "developer", "content": "d"}, system("s"), user("x")]),
+    "developer and tools": conversation([{"role": "developer", "content": "d"}, user("x")], tools=TOOLS),
+    "ordered call": conversation([user("a"), assistant(None, tool_calls=[ORDERED_CALL]), RESULT, user("b")], tools=TOOLS),
+    "call without content": conversation([user("a"), {"role": "assistant", "tool_calls": [ORDERED_CALL]}, RESULT], tools=TOOLS),
+    "ordered calls": conversation([user("a"), assistant(None, tool_calls=[ORDERED_CALL, CALL]), RESULT, RESULT,
+                                   assistant(None, tool_calls=[ORDERED_CALL]), RESULT, assistant("c"), user("d")], tools=TOOLS),
+    "function role": conversation([user("a"), assistant(None, function_call=ORDERED_CALL["function"]),
+                                   {"role": "function", "name": "get_weather", "content": "{\"z\": 1, \"a\": 2}"}]),
+    "ipython role": conversation([user("a"), assistant(None, tool_calls=[ORDERED_CALL]), {"role": "ipython", "content": "21"}]),
+    "tool dict": conversation([user("a"), assistant(None, tool_calls=[ORDERED_CALL]), {"role": "tool", "content": {"z": 1, "a": [2]}}]),
+    "null without calls": conversation([user("a"), assistant(None), user("b")]),
+    "reasoning fields": conversation([user("a"), assistant("b", reasoning="r1", reasoning_content="r2", thinking="r3"), user("c"),
+                                      assistant(None, reasoning_content="r4", tool_calls=[ORDERED_CALL]), RESULT], tools=TOOLS),
+    "null reasoning": conversation([user("a"), assistant("b", reasoning_content=None, tool_calls=None), user("c")]),
     "long": conversation([m for i in range(40) for m in (user(f"q{i} " * 20), assistant(f"a{i} " * 20))] + [user("end")]),
 }
 
@@ -160,6 +179,19 @@ line" }}
 {% set ns = namespace(l=[]) %}{% for t in tools %}{% set ns.l = ns.l + [t.function.name] %}{% endfor %}{{ ns.l|join(", ") }} {{ ns.missing }}|
 {{ tools|map(attribute="function.name")|list }} {{ messages|map(attribute="content", default="D")|list }} {{ words|groupby("0")|list|length if false }}x
 {{ "<think>a</think>b".split("</think>")[-1].lstrip("\n") }} {{ "<think>a</think>b".split("</think>")[0].split("<think>")[-1] }} {{ ("a" "b")|upper if false else "u" }}
+{% set a = 1, 2 %}{{ a }} {% set b = [1], [2] %}{{ b }} {% set c = (1,) %}{{ c }} {% set d, e = (1, [2]) %}{{ d }}{{ e }} {{ () }} {{ ((1,),) }} {{ [(1, 2), [3]] }}
+{% for i in range(3) %}{{ loop.index }}/{{ loop.length }}{{ loop.last }} {% endfor %}{{ range(3) }} {{ range(4, 0, -1)[1:] }} {{ range(9)|list|sum }} {{ range(5)|last }}
+{% for m in messages|selectattr("role", "ne", "system") %}{{ loop.index }}/{{ loop.length }}:{{ m.role }}{{ loop.last }} {% endfor %}
+{% set g = list|map("string") %}{{ g|list }}{{ g|list }}{{ g is iterable }}{{ g is sequence }}{% if [] | select %}generators are true{% endif %}
+{% for k, v in d.items() %}{{ loop.index }}{{ k }}{{ v }}{% if not loop.last %},{% endif %}{% endfor %} {{ d.items() }} {{ d.keys() }} {{ d.values() }} {{ d.items()|length }} {{ d.keys()|sort|first }}
+{% for k, v in (d.items()|list)[::-1] %}{{ k }}{% endfor %} {% for m in messages[::-1] %}{{ m.role }} {% endfor %}{{ messages[5:][::-1] }} {{ messages[:0:-1]|length }} {{ [][::-1] }} {{ [0, 1, 2, 3, 4, 5][4:0:-1] }}
+{% set ns = namespace(found=false, last=-1) %}{% for m in messages[::-1] %}{% set index = (messages|length - 1) - loop.index0 %}{% if not ns.found and m.role == "user" %}{% set ns.found = true %}{% set ns.last = index %}{% endif %}{% endfor %}{{ ns.last }}
+{{ -n }} {{ -list[0] }} {{ -d.z }} {{ (-n)|abs }} {{ -n|abs }} {{ -t }} {{ 3 - -2 }} {{ -s|length }} {{ -nested.x.y|length }} {{ -floats[1] * 2 }}
+{{ {1: "a", true: "b", 1.0: "c"} }} {{ {1: 2}[1.0] }} {{ {1: 2}[true] }} {{ {"a": 1, "a": 2} }} {{ dict([("a", 1)], b=2) }} {{ {(1, 2): 3}[(1, 2)] }} {{ 1 in {true: 1} }}
+{{ html|safe + "<" }} {{ "<" + (html|safe) }} {{ (html|e) + html }} {{ [html|safe, html|e] }} {{ "%s %s"|safe % ("<", html|safe) }} {{ ("<"|safe).join(["<", ">"]) }} {{ html|safe is escaped }} {{ [1]|safe }} {{ none|safe }}
+{% for g in tools|groupby("type") %}{{ g.grouper }} {{ g.list|length }} {{ g[0] }}{% endfor %} {% for name, members in list|map("string")|map("length")|groupby("x", default=5) %}{{ name }}{{ members }}{% endfor %}
+{% set c = cycler("a", "b") %}{{ c.next() }}{{ c.next() }}{{ c.next() }} {% set j = joiner("-") %}{{ j() }}x{{ j() }}y
+{{ "{:>5}|{:<5}|{:^5}|{:05d}|{:+.2f}|{:,}|{:x}|{!r}".format("a", "b", "c", 42, 3.14159, 1234567, 255, "q") }} {{ "{a[k]} {0[1]}".format([1, 2], a={"k": "v"}) }} {{ "%-5s|%05d|%+.1e|%g|%r|%x" % ("a", 42, 12345.678, 0.0001, "q", 255) }}
 """.strip("\n").split("\n")
 
 

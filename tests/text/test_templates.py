@@ -1,5 +1,6 @@
 """Rendered chat templates equal to jinja2's as transformers sets it up: texts, and what is refused."""
 
+import copy
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 
 import gguf_vocab
 import packages
+import random_expressions
 import template_cases
 import tool
 from transformers.utils.chat_template_utils import _compile_jinja_template  # jinja2 as transformers sets it up
@@ -32,16 +34,39 @@ def special_tokens(config):
     return text
 
 
+def names_developers(template):
+    """Whether a string of the template's code is the role's name; the rule of src/text/chat_template.h."""
+    return any(kind == "string" and text[1:-1] == "developer" for _, kind, text in jinja2.Environment().lex(template))
+
+
 def reference(template, request, specials):
+    """What jinja2 makes of the request by the two rules that chat_template.h adds to transformers: a developer is a system where
+    the template doesn't name him, and a content that is missing is empty where the template can't do without."""
+    request = copy.deepcopy(request)
+    messages = [m for m in request["messages"] if isinstance(m, dict)]
+    for message in messages:
+        if message.get("role") == "developer" and not names_developers(template):
+            message["role"] = "system"
+    kind, text = rendered(template, request, specials)
+    if kind != "text" and any(m.get("content") is None for m in messages):
+        for message in messages:
+            if message.get("content") is None:
+                message["content"] = ""
+        kind, text = rendered(template, request, specials)
+    return kind, text
+
+
+def rendered(template, request, specials):
     """("text", …), or ("raised", message) from raise_exception, or ("failed", reason)."""
     kwargs = {**specials, **request.get("chat_template_kwargs", {})}
     fixed = {key: request.get(key) for key in ("messages", "tools", "documents")}
     fixed["add_generation_prompt"] = request.get("add_generation_prompt", False)
+    variables = copy.deepcopy({**kwargs, **fixed})  # Python's += in a filter changes lists in place
     try:
-        return "text", _compile_jinja_template(template).render(**{**kwargs, **fixed})
+        return "text", _compile_jinja_template(template).render(**variables)
     except jinja2.exceptions.TemplateError as e:
         return ("raised" if type(e) is jinja2.exceptions.TemplateError else "failed"), str(e)
-    except (TypeError, ValueError, AttributeError, ZeroDivisionError, OverflowError, KeyError) as e:
+    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, AssertionError) as e:
         return "failed", str(e)
 
 
@@ -107,6 +132,46 @@ def test_snippets(number, template, folder):
     check(folder, template, template_cases.DATA, specials, template)
 
 
+SEPARATOR = "\x1e"
+
+
+def test_random_expressions(folder):
+    """Slices, filters, tests, methods, operators and formats of Python, over values of every sort. Those that jinja2 evaluates are
+    rendered many at a time, those that it refuses one at a time, and fewer of them."""
+    (folder / "tokenizer_config.json").write_text("{}")
+    request = conversation_of(random_expressions.VARIABLES)
+    good, bad = [], []
+    for expression in random_expressions.expressions(3000, seed=11):
+        kind, text = rendered("{{ " + expression + " }}", request, {})
+        if kind != "text":
+            bad.append((expression, text))
+        elif " at 0x" not in text:  # a function or generator, printed
+            good.append((expression, text))
+    assert len(good) > 1500 and len(bad) > 900
+    for group in range(0, len(good), 200):
+        wrong = differences(folder, request, good[group:group + 200])
+        assert not wrong, f"{len(wrong)} of 200 expressions differ: " + "\n".join(wrong[:20])
+    for expression, reason in bad[:60]:
+        kind, got = ours(folder, "{{ " + expression + " }}", request)
+        assert kind == "failed", f"{expression}: jinja2 refuses ({reason}), we gave {got!r}"
+
+
+def conversation_of(variables):
+    return template_cases.conversation([template_cases.user("x")], chat_template_kwargs=variables)
+
+
+def differences(folder, request, cases):
+    """What is wrong in a group of (expression, text): found by halving where the group fails as a whole."""
+    kind, got = ours(folder, SEPARATOR.join("{{ " + e + " }}" for e, _ in cases) + SEPARATOR, request)
+    if kind == "text":
+        parts = got.split(SEPARATOR)[:-1]
+        return [f"{e}: jinja2 {want!r}, we {part!r}" for (e, want), part in zip(cases, parts, strict=True) if part != want]
+    if len(cases) == 1:
+        return [f"{cases[0][0]}: jinja2 {cases[0][1]!r}, we refuse: {got}"]
+    half = len(cases) // 2
+    return differences(folder, request, cases[:half]) + differences(folder, request, cases[half:])
+
+
 HOSTILE = {
     "doubling": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
     "doubling in a block": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
@@ -135,6 +200,17 @@ HOSTILE = {
     "nested ifs": "{% if 1 %}" * 20000 + "{% endif %}" * 20000,
     "elifs": "{% if 0 %}" + "{% elif 0 %}" * 50000 + "{% endif %}",
     "slices": "{{ list|slice(10**12)|list }}",
+    "doubling by slices": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x[:] + ns.x[::-1] %}{% endfor %}{{ ns.x }}",
+    "sum of lists": "{% set x = [[1] * 10000] * 10000 %}{{ x|sum(start=[])|length }}",
+    "sum doubling": "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x]|sum(start=[]) %}{% endfor %}",
+    "tuples": "{% set ns = namespace(x=(1,)) %}{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{{ ns.x }}",
+    "tuple repeat": "{{ ((1,) * 10**12)|length }}",
+    "batch fill": "{{ [1]|batch(10**12, 'x')|list }}",
+    "big list": "{{ range(10**12)|list }}",
+    "tabs": "{{ ('\t' * 10**7).expandtabs(10**12) }}",
+    "star width": "{{ '%*d' % (10**12, 1) }}",
+    "precision": "{{ '{:.999999999999}'.format(1.0) }}",
+    "escape": "{% set ns = namespace(x='<') %}{% for i in range(60) %}{% set ns.x = ns.x|e|string ~ ns.x|forceescape %}{% endfor %}",
     "strftime": "{{ strftime_now('%1000000000d') }}",
 }
 
