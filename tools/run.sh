@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 sixfold=build/release/sixfold
 port=${SIXFOLD_PORT:-8000}
+case $port in *://*) port=8000 ;; esac  # Kubernetes' variable of a service of this name
 log=build/run-server.log
 
 "$sixfold" serve --port "$port" >"$log" 2>&1 &

@@ -160,6 +160,11 @@ int Follow(const std::string& where, const Options& options, const Launch& launc
   launch.mpi->Kill(ExitCode(status));
 }
 
+void RemarkPassedOver(const std::string& where, const Resolved& resolved) {
+  if (!resolved.passed_over.empty())
+    Remark(where + ": " + PassedOverText(resolved.passed_over));
+}
+
 int RunCommand(const CommandInfo& command, std::vector<std::string> arguments) {
   const std::string where = "sixfold " + std::string(command.name);
   const OptionSources sources{std::move(arguments), Environment(),
@@ -171,11 +176,13 @@ int RunCommand(const CommandInfo& command, std::vector<std::string> arguments) {
   switch (resolved->action) {
     case Action::kHelp: return Fail(where, Print(CommandHelp(command)));
     case Action::kPrintConfig:
+      RemarkPassedOver(where, *resolved);
       return Fail(where, Print(PrintConfig(resolved->options, command.name)));
     case Action::kRunCommand: break;
   }
   const Result<Launch> launch = JoinLaunch(resolved->options);
   if (!launch.ok()) return Fail(where, launch.status());
+  if (!launch->follower()) RemarkPassedOver(where, *resolved);
   if (launch->mpi == nullptr) return Fail(where, Run(resolved->options, *launch));
   return launch->follower() ? Follow(where, resolved->options, *launch)
                             : Lead(where, resolved->options, *launch);

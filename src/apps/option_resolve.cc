@@ -1,17 +1,11 @@
 // Puts the sources together: flag over environment over file over default.
 #include <algorithm>
 
-#include "base/nearest.h"
 #include "apps/option_sources.h"
 #include "base/check.h"
 
 namespace sixfold::apps {
 namespace {
-
-constexpr std::string_view kPrefix = "SIXFOLD_";
-// Variables of this repository's own scripts and tests, which hand them on to the program.
-constexpr std::string_view kTestPrefix = "SIXFOLD_TEST_";
-constexpr std::string_view kScriptVariables[] = {"SIXFOLD_BIN", "SIXFOLD_FUZZ_SECONDS"};
 
 // "1,2,3" and "1, 2,3" as three values; empty text as none.
 std::vector<std::string> SplitNumbers(const std::vector<std::string>& values) {
@@ -66,41 +60,6 @@ std::vector<std::string> OptionSpellings(CommandSet commands) {
   return names;
 }
 
-Result<std::vector<RawSetting>> ParseEnvironment(const std::vector<std::string>& environment) {
-  std::vector<RawSetting> settings;
-  for (const std::string& entry : environment) {
-    const size_t equals = entry.find('=');
-    const std::string name = entry.substr(0, equals);
-    if (name.rfind(kPrefix, 0) != 0 || name.rfind(kTestPrefix, 0) == 0 ||
-        equals == std::string::npos)
-      continue;
-    if (equals + 1 == entry.size()) continue;  // set to nothing is not set
-    if (std::find(std::begin(kScriptVariables), std::end(kScriptVariables), name) !=
-        std::end(kScriptVariables))
-      continue;
-    std::string option;
-    for (const char c : name.substr(kPrefix.size())) {
-      option += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    }
-    const OptionSpec* spec = option.empty() || option[0] == '-' ? nullptr : FindOption(option);
-    if (spec == nullptr || name != EnvironmentName(option)) {
-      std::vector<std::string> known;
-      for (const std::string& spelling : OptionSpellings(~CommandSet{0})) {
-        if (spelling[0] != '-') known.push_back(EnvironmentName(spelling));
-      }
-      return InvalidArgument("unknown environment variable " + name + DidYouMean(name, known));
-    }
-    for (const RawSetting& other : settings) {
-      if (other.spec == spec) {
-        return InvalidArgument(name + " and " + other.origin.name +
-                               " are the same setting; unset one of them");
-      }
-    }
-    settings.push_back({spec, {entry.substr(equals + 1)}, {Origin::Kind::kEnvironment, name}});
-  }
-  return settings;
-}
-
 class OptionResolver {
  public:
   OptionResolver(CommandId command, const OptionSources& sources) : sources_(sources) {
@@ -110,9 +69,9 @@ class OptionResolver {
   Result<Resolved> Resolve(const ArgumentShape& shape) {
     SF_ASSIGN_OR_RETURN(ParsedArguments arguments,
                         ParseArguments(options_.command_, sources_.arguments));
-    if (arguments.action == Action::kHelp) return Resolved{Action::kHelp, {}};
-    SF_ASSIGN_OR_RETURN(const std::vector<RawSetting> environment,
-                        ParseEnvironment(sources_.environment));
+    if (arguments.action == Action::kHelp) return Resolved{.action = Action::kHelp};
+    SF_ASSIGN_OR_RETURN(ParsedEnvironment parsed, ParseEnvironment(sources_.environment));
+    const std::vector<RawSetting>& environment = parsed.settings;
     for (const OptionSpec& spec : OptionTable())
       options_.settings_.emplace(spec.name, Default(*FindOption(spec.name, Commands(options_.command_))));
     // Lowest first; the config file is found by what the two above it say.
@@ -128,7 +87,9 @@ class OptionResolver {
       SF_RETURN_IF_ERROR(Apply(arguments.settings));
     }
     SF_RETURN_IF_ERROR(Place(shape, arguments));
-    return Resolved{arguments.action, std::move(options_)};
+    return Resolved{.action = arguments.action,
+                    .options = std::move(options_),
+                    .passed_over = std::move(parsed.passed_over)};
   }
 
  private:

@@ -23,8 +23,13 @@ struct ParsedArguments {
 
 Result<ParsedArguments> ParseArguments(CommandId command,
                                        const std::vector<std::string>& arguments);
-// SIXFOLD_ variables only; others are none of our business.
-Result<std::vector<RawSetting>> ParseEnvironment(const std::vector<std::string>& environment);
+struct ParsedEnvironment {
+  std::vector<RawSetting> settings;
+  std::vector<std::string> passed_over;  // names, sorted
+};
+// SIXFOLD_ variables only; others are none of our business. Those that Kubernetes and Docker make
+// for a service of that name are passed over; any other that is no setting is kInvalidArgument.
+Result<ParsedEnvironment> ParseEnvironment(const std::vector<std::string>& environment);
 // Keys at the top of the file, and those of the table named after the command, which win.
 Result<std::vector<RawSetting>> ParseConfigFile(const std::string& text, const std::string& file,
                                                 std::string_view command_name);

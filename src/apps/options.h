@@ -157,13 +157,18 @@ enum class Action : uint8_t { kRunCommand, kHelp, kPrintConfig };
 struct Resolved {
   Action action = Action::kRunCommand;
   Options options;
+  std::vector<std::string> passed_over;  // variables with our prefix that are no settings
 };
 
 // Errors are kInvalidArgument: an unknown flag, key or SIXFOLD_ variable (with the nearest name;
-// those of this repository's own scripts, SIXFOLD_TEST_… and SIXFOLD_BIN, are passed over), a value
-// of the wrong type or out of range (with the range), too few or too many arguments.
+// those of this repository's own scripts, SIXFOLD_TEST_… and SIXFOLD_BIN, are passed over, and so
+// are those of a service named sixfold, see Resolved::passed_over), a value of the wrong type or
+// out of range (with the range), too few or too many arguments.
 Result<Resolved> ResolveOptions(CommandId command, const ArgumentShape& shape,
                                 const OptionSources& sources);
+
+// What to tell a person about Resolved::passed_over; "" when it is empty.
+std::string PassedOverText(const std::vector<std::string>& names);
 
 // The value in its canonical text ("float32" → "f32", "4GiB" → "4294967296"), or why it is none:
 // "expected …, got …"

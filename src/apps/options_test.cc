@@ -201,6 +201,42 @@ TEST(Options, UnknownNamesAreRefusedWithTheNearest) {
   EXPECT_THAT(Refusal({.arguments = {"--jsonl"}}), HasSubstr("--jsonl is no option of serve"));
 }
 
+// What kubectl and `docker run --link` put into a container beside a service of our name.
+TEST(Options, VariablesOfAServiceNamedSixfoldArePassedOver) {
+  const std::vector<std::string> kubernetes = {
+      "SIXFOLD_SERVICE_HOST=10.0.0.1", "SIXFOLD_SERVICE_PORT=80", "SIXFOLD_SERVICE_PORT_HTTP=80",
+      "SIXFOLD_PORT=tcp://10.0.0.1:80", "SIXFOLD_PORT_80_TCP=tcp://10.0.0.1:80",
+      "SIXFOLD_PORT_80_TCP_PROTO=tcp", "SIXFOLD_PORT_80_TCP_PORT=80",
+      "SIXFOLD_PORT_80_TCP_ADDR=10.0.0.1", "SIXFOLD_MODEL_SERVICE_HOST=10.0.0.2",
+      "SIXFOLD_MODEL_PORT=udp://10.0.0.2:53", "SIXFOLD_MODEL_PORT_53_UDP_ADDR=10.0.0.2"};
+  const std::vector<std::string> docker = {
+      "SIXFOLD_PORT=tcp://172.17.0.2:8000", "SIXFOLD_NAME=/web/sixfold",
+      "SIXFOLD_PORT_8000_TCP_PORT_START=8000", "SIXFOLD_ENV_LANG=C.UTF-8"};
+  for (const auto& environment : {kubernetes, docker}) {
+    const auto resolved = Resolve({.environment = environment});
+    ASSERT_TRUE(resolved.ok()) << resolved.status().message();
+    EXPECT_EQ(resolved->options.Integer("port"), 8000);
+    EXPECT_FALSE(resolved->options.IsGiven("port"));
+    std::vector<std::string> names;
+    for (const std::string& entry : environment) names.push_back(entry.substr(0, entry.find('=')));
+    EXPECT_THAT(resolved->passed_over, testing::UnorderedElementsAreArray(names));
+    for (const std::string& name : names)
+      EXPECT_THAT(PassedOverText(resolved->passed_over), HasSubstr(name));
+  }
+  EXPECT_EQ(PassedOverText({}), "");
+}
+
+TEST(Options, WhatOnlyLooksLikeAServicesVariableIsStillChecked) {
+  EXPECT_EQ(Resolve({.environment = {"SIXFOLD_PORT=9", "SIXFOLD_SERVICE_HOST=h"}})->options.Integer("port"), 9);
+  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_PORT=http://x"}}), HasSubstr("SIXFOLD_PORT: expected"));
+  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_HOSTT=1"}}), HasSubstr("unknown environment variable"));
+  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_MODEL_PORT=8000"}}), HasSubstr("SIXFOLD_MODEL_PORT"));
+  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_PORT_TCP=80"}}), HasSubstr("SIXFOLD_PORT_TCP"));
+  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_MODEL_NAME=/models/a"}}), HasSubstr("SIXFOLD_MODEL_NAME"));
+  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_SERVICE_HOST=h", "SIXFOLD_PROT=1"}}), HasSubstr("SIXFOLD_PROT"));
+  EXPECT_THAT(Refusal({.environment = {"SIXFOLD_HOST=tcp://1.2.3.4:5", "SIXFOLD_ENV_A=1"}}), HasSubstr("SIXFOLD_ENV_A"));
+}
+
 TEST(Options, BadValuesNameTheSettingTheRangeAndWhatWasGiven) {
   EXPECT_EQ(Refusal({.arguments = {"--port", "70000"}}),
             "--port: expected an integer from 0 to 65535, got '70000'");

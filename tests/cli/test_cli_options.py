@@ -77,3 +77,19 @@ def test_what_is_unknown_or_wrong_is_refused(sixfold, tmp_path, arguments, env, 
 def test_a_config_file_that_is_not_there(sixfold, tmp_path):
     answer = sixfold("serve", "--config", tmp_path / "none.toml", "--print-config")
     assert answer.code == 3 and "none.toml" in answer.err
+
+
+def test_variables_of_a_kubernetes_service_named_sixfold_are_passed_over_and_named_once(sixfold):
+    service = {"SIXFOLD_SERVICE_HOST": "10.0.0.1", "SIXFOLD_SERVICE_PORT": "80", "SIXFOLD_SERVICE_PORT_HTTP": "80",
+               "SIXFOLD_PORT": "tcp://10.0.0.1:80", "SIXFOLD_PORT_80_TCP": "tcp://10.0.0.1:80",
+               "SIXFOLD_PORT_80_TCP_ADDR": "10.0.0.1", "SIXFOLD_PORT_80_TCP_PROTO": "tcp"}
+    for command in ("serve", "doctor"):
+        answer = sixfold(command, "--print-config", env=service)
+        assert answer.code == 0, answer.err
+        assert tomllib.loads(answer.out)["port"] == 8000
+        for name in service:
+            assert answer.err.replace(",", " ").replace(":", " ").split().count(name) == 1, answer.err
+    answer = sixfold("bytes", "tp", "--ranks", 8, "--seq", 4096, "--hidden", 8192, env=service)
+    assert answer.code == 0 and answer.err.count("SIXFOLD_SERVICE_HOST") == 1
+    wrong = sixfold("doctor", env=service | {"SIXFOLD_PROT": "1"})
+    assert wrong.code == 2 and "SIXFOLD_PROT (did you mean 'SIXFOLD_PORT'?)" in wrong.err
