@@ -40,9 +40,10 @@ constexpr CommandInfo kCommands[] = {
                  "  sixfold inspect model.gguf --json | jq .tensors[0]\n"},
     {.id = CommandId::kDoctor,
      .name = "doctor",
-     .summary = "check this machine: cores, instructions, memory, limits",
+     .summary = "check this machine: cores, load, memory, limits, build",
      .shape = {.takes_model = false, .text = ""},
-     .about = "One line a check, with what to do about it.",
+     .about = "One line a check, with what to do about it. Limits of affinity, cpusets and control "
+              "groups count; other programs' load is watched for a moment.",
      .examples = "  sixfold doctor\n  sixfold doctor --json\n"},
     {.id = CommandId::kGenerate,
      .name = "generate",

@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "apps/build_info.h"
 #include "apps/commands.h"
 #include "apps/loading.h"
 #include "apps/machine.h"
 #include "apps/output.h"
-#include "engine/memory.h"
+#include "base/core_load.h"
+#include "base/machine.h"
 #include "kernels/numerics.h"
 
 namespace sixfold::apps {
@@ -25,13 +28,56 @@ struct Finding {
   std::string advice;  // empty when good
 };
 
-Finding Cores() {
-  const int usable = UsableCores(), present = PresentCores();
-  Finding finding{"cores", true, fmt::format("{} of {} usable, {}", usable, present, CpuName()),
+// How long the processors are watched for other programs' work.
+constexpr std::chrono::milliseconds kLoadPeriod{200};
+
+std::string Size(int64_t bytes) { return BytesText(static_cast<double>(bytes)); }
+
+Finding Cores(const CoreLimits& cores) {
+  Finding finding{"cores", true, fmt::format("{} of {} usable", cores.usable(), cores.present), ""};
+  if (cores.allowed < cores.present)
+    finding.value += fmt::format(", affinity and cpusets leave {}", cores.allowed);
+  if (cores.quota > 0) finding.value += fmt::format(", control group quota {:.4g}", cores.quota);
+  if (const std::string name = CpuName(); !name.empty()) finding.value += ", " + name;
+  if (cores.usable() < cores.present)
+    finding.advice = "this process is limited; --threads follows the usable cores";
+  return finding;
+}
+
+Finding Quota(const CoreLimits& cores) {
+  if (cores.quota <= 0) return {"CPU quota", true, "none", ""};
+  Finding finding{"CPU quota", true,
+                  fmt::format("{:.4g} cores, of {}; reached in {} of {} periods, waited {:.1f} s",
+                              cores.quota, cores.quota_folder, CountText(cores.throttled_periods),
+                              CountText(cores.periods), cores.throttled_seconds),
                   ""};
-  if (usable < present) {
+  // A tenth of the periods: each stops every thread for the rest of it.
+  finding.good = cores.throttled_periods * 10 <= cores.periods;
+  if (!finding.good)
+    finding.advice = "the group computes more than it may: fewer --threads, or a larger quota";
+  return finding;
+}
+
+std::string LoadAverage() {
+  const std::string line = FirstLine("/proc/loadavg");
+  size_t end = 0;
+  for (int i = 0; i < 3 && end != std::string::npos; ++i) end = line.find(' ', end + 1);
+  return line.substr(0, end);
+}
+
+Finding Load(const CoreLimits& cores, const CoreLoad& load) {
+  if (!load.known) return {"other load", true, "unknown", ""};
+  Finding finding{"other load", true,
+                  fmt::format("{:.1f} of {} cores busy", load.busy_cores, cores.allowed), ""};
+  if (load.stolen_cores >= 0.05)
+    finding.value += fmt::format(", {:.1f} taken by the host", load.stolen_cores);
+  if (const std::string average = LoadAverage(); !average.empty())
+    finding.value += ", load average " + average;
+  // What is left without slowing anybody down.
+  finding.good = cores.allowed - load.busy_cores - load.stolen_cores >= cores.usable() - 0.3;
+  if (!finding.good) {
     finding.advice =
-        "affinity or a control group limits this process; --threads follows the usable ones";
+        "other programs compute on these cores: end them, or give --threads what they leave";
   }
   return finding;
 }
@@ -43,17 +89,16 @@ Finding Instructions() {
   return finding;
 }
 
-Finding Memory() {
-  const int64_t available = AvailableMemoryBytes();
-  const auto total = TotalMemoryBytes();
-  const auto limit = MemoryLimitBytes();
-  Finding finding{"memory", true, "", ""};
-  finding.value =
-      fmt::format("{} free", available > 0 ? BytesText(static_cast<double>(available)) : "unknown");
-  if (total) finding.value += fmt::format(" of {}", BytesText(static_cast<double>(*total)));
-  if (limit)
-    finding.value +=
-        fmt::format(", control group limit {}", BytesText(static_cast<double>(*limit)));
+Finding Memory(const MemoryLimits& memory) {
+  const int64_t available = memory.available();
+  Finding finding{"memory", true,
+                  (available > 0 ? Size(available) : std::string("unknown")) + " available", ""};
+  if (memory.total > 0)
+    finding.value += fmt::format(", {} of {} free", Size(memory.free), Size(memory.total));
+  if (!memory.limit_folder.empty()) {
+    finding.value += fmt::format(", control group limit {}, {} used, of {}", Size(memory.limit),
+                                 Size(memory.used), memory.limit_folder);
+  }
   if (available > 0 && available < int64_t{1} << 30) {
     finding.good = false;
     finding.advice = "under 1 GiB: close other programs, or serve with a small --kv-cache-memory";
@@ -148,30 +193,15 @@ Finding DefaultModel() {
           "`make run` or tools/fetch_default_model.sh fetches it (98 MB)"};
 }
 
-}  // namespace
+Finding Mpi(const BuildInfo& build) {
+  if (!build.mpi.empty()) return {"MPI", true, build.mpi, ""};
+  return {"MPI", true, "not built in",
+          "ranks are threads of one process; for several machines install libopenmpi-dev and build "
+          "again"};
+}
 
-Status RunDoctor(const Options& options) {
-  const std::vector<Finding> findings = {
-      Cores(),        Instructions(),
-      Memory(),       HugePages(),
-      Overcommit(),   OpenFiles(),
-      AddressSpace(), NumaNodes(),
-      Governor(),     Port(options.Integer("port")),
-      DefaultModel(), {"libraries", true, SIXFOLD_LIBRARIES, ""},
-  };
-  if (options.Flag("json")) {
-    nlohmann::ordered_json checks = nlohmann::ordered_json::array();
-    for (const Finding& finding : findings) {
-      checks.push_back({{"check", finding.name},
-                        {"ok", finding.good},
-                        {"value", finding.value},
-                        {"advice", finding.advice}});
-    }
-    const nlohmann::ordered_json all = {{"version", SIXFOLD_VERSION},
-                                        {"checks", std::move(checks)}};
-    return Print(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  }
-  std::string text = "sixfold " SIXFOLD_VERSION "\n";
+std::string Text(const std::vector<Finding>& findings) {
+  std::string text = VersionText() + "\n";
   int warnings = 0;
   for (const Finding& finding : findings) {
     warnings += finding.good ? 0 : 1;
@@ -179,8 +209,68 @@ Status RunDoctor(const Options& options) {
         fmt::format("{}  {:<14} {}\n", finding.good ? "ok  " : "warn", finding.name, finding.value);
     if (!finding.advice.empty()) text += fmt::format("{:21}→ {}\n", "", finding.advice);
   }
-  text += warnings == 0 ? "All good.\n" : fmt::format("{} to look at.\n", warnings);
-  return Print(text);
+  return text + (warnings == 0 ? "All good.\n" : fmt::format("{} to look at.\n", warnings));
+}
+
+// Null stands for "no limit" and "not known".
+template <typename T>
+nlohmann::ordered_json OrNull(bool there, const T& value) {
+  return there ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json LimitsJson(const CoreLimits& cores, const MemoryLimits& memory,
+                                  const CoreLoad& load) {
+  const bool quota = cores.quota > 0, limit = !memory.limit_folder.empty();
+  return {{"cores_present", cores.present},
+          {"cores_allowed", cores.allowed},
+          {"cores_quota", OrNull(quota, cores.quota)},
+          {"cores_quota_group", OrNull(quota, cores.quota_folder)},
+          {"cores_usable", cores.usable()},
+          {"quota_periods", cores.periods},
+          {"quota_periods_throttled", cores.throttled_periods},
+          {"quota_throttled_s", cores.throttled_seconds},
+          {"other_load_cores", OrNull(load.known, load.busy_cores)},
+          {"stolen_cores", OrNull(load.known, load.stolen_cores)},
+          {"load_average", LoadAverage()},
+          {"memory_total_bytes", OrNull(memory.total > 0, memory.total)},
+          {"memory_free_bytes", OrNull(memory.free > 0, memory.free)},
+          {"memory_limit_bytes", OrNull(limit, memory.limit)},
+          {"memory_limit_group", OrNull(limit, memory.limit_folder)},
+          {"memory_used_bytes", OrNull(limit, memory.used)},
+          {"memory_available_bytes", OrNull(memory.available() > 0, memory.available())}};
+}
+
+}  // namespace
+
+Status RunDoctor(const Options& options) {
+  const CoreLimits cores = ReadCoreLimits();
+  const MemoryLimits memory = ReadMemoryLimits();
+  const CoreLoad load = MeasureLoad(kLoadPeriod, cores.allowed_cpus);
+  const BuildInfo build = GetBuildInfo();
+  const std::vector<Finding> findings = {
+      Cores(cores),   Quota(cores),   Load(cores, load),
+      Instructions(), Memory(memory), HugePages(),
+      Overcommit(),   OpenFiles(),    AddressSpace(),
+      NumaNodes(),    Governor(),     Port(options.Integer("port")),
+      DefaultModel(), Mpi(build),     {"libraries", true, SIXFOLD_LIBRARIES, ""},
+  };
+  if (!options.Flag("json")) return Print(Text(findings));
+  nlohmann::ordered_json checks = nlohmann::ordered_json::array();
+  for (const Finding& finding : findings) {
+    checks.push_back({{"check", finding.name},
+                      {"ok", finding.good},
+                      {"value", finding.value},
+                      {"advice", finding.advice}});
+  }
+  const nlohmann::ordered_json all = {{"version", build.version},
+                                      {"commit", build.commit},
+                                      {"build", build.type},
+                                      {"compiler", build.compiler},
+                                      {"mpi", OrNull(!build.mpi.empty(), build.mpi)},
+                                      {"isa", build.isa},
+                                      {"limits", LimitsJson(cores, memory, load)},
+                                      {"checks", std::move(checks)}};
+  return Print(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace sixfold::apps

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "apps/option_sources.h"
-#include "engine/memory.h"
+#include "base/machine.h"
 
 namespace sixfold::apps {
 

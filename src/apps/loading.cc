@@ -10,9 +10,9 @@
 #include <mutex>
 
 #include "apps/layout_options.h"
-#include "apps/machine.h"
 #include "apps/memory_table.h"
 #include "apps/output.h"
+#include "base/machine.h"
 #include "model/inventory.h"
 #include "model/shape.h"
 #include "text/tokenizer.h"

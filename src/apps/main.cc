@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "apps/build_info.h"
 #include "apps/commands.h"
 #include "apps/loading.h"
 #include "apps/memory_table.h"
@@ -59,9 +60,9 @@ std::string GeneralHelp() {
   return text +
          "\nMODEL is a Hugging Face folder or a .gguf file. `sixfold COMMAND --help` tells the "
          "rest;\n"
-         "`sixfold --version` prints the version. Every option is also an environment variable\n"
-         "(--max-model-len is SIXFOLD_MAX_MODEL_LEN) and a key of the TOML file given with "
-         "--config.\n"
+         "`sixfold --version` prints the version and the build. Every option is also an\n"
+         "environment variable (--max-model-len is SIXFOLD_MAX_MODEL_LEN) and a key of the TOML\n"
+         "file given with --config.\n"
          "Exit codes: 0 done, 2 usage, 3 bad input file, 4 not enough memory, 1 anything else.\n";
 }
 
@@ -197,7 +198,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (name == "--help" || name == "-h" || name == "help")
     return Fail("sixfold", Print(GeneralHelp()));
   if (name == "--version" || name == "-V")
-    return Fail("sixfold", Print("sixfold " SIXFOLD_VERSION "\n"));
+    return Fail("sixfold", Print(VersionText()));
   std::vector<std::string> names;
   for (const CommandInfo& command : CommandTable()) {
     if (command.name == name) return RunCommand(command, {arguments.begin() + 1, arguments.end()});

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/memory.h"
+#include "base/machine.h"
 #include "kv/block_pool.h"
 #include "model/micro_batch.h"
 

@@ -13,6 +13,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
+TEST(Mpi, NamesItsLibraryInAFewWords) {
+  const std::string version = MpiLibraryVersion();
+  EXPECT_EQ(version.empty(), !BuiltWithMpi());
+  if (!BuiltWithMpi()) return;
+  EXPECT_THAT(version, ::testing::MatchesRegex("(Open MPI v|MPICH Version: )[0-9.a-z]+"));
+}
+
 TEST(Tags, NearbyOperationsDiffer) {
   for (const int tag_max : {32767, 0x0fffffff, 0x7fffffff}) {
     const mpi::Tags tags(tag_max);

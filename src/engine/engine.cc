@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/machine.h"
 #include "engine/inbox.h"
 #include "engine/memory.h"
 #include "engine/step.h"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <string>
 
@@ -37,19 +36,6 @@ Status CheckOptions(const EngineOptions& o, int64_t model_max_positions) {
 }
 
 }  // namespace
-
-int64_t AvailableMemoryBytes() {
-  int64_t available = 0;
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key, unit;
-  for (int64_t kib = 0; meminfo >> key >> kib; std::getline(meminfo, unit)) {
-    if (key == "MemAvailable:") available = kib * 1024;
-  }
-  // Version 2 of control groups; "max" (no limit) and a missing file both leave `limit` at 0.
-  int64_t limit = 0;
-  std::ifstream("/sys/fs/cgroup/memory.max") >> limit;
-  return limit > 0 ? std::min(available, limit) : available;
-}
 
 Result<ResolvedOptions> ResolveOptions(const EngineOptions& options, const MemorySetting& setting) {
   SF_RETURN_IF_ERROR(CheckOptions(options, setting.model_max_positions));

@@ -11,9 +11,6 @@
 
 namespace sixfold {
 
-// Bytes that this process may still use: MemAvailable, or the control group's limit if that is less. 0: not known.
-int64_t AvailableMemoryBytes();
-
 struct ResolvedOptions {
   EngineOptions options;  // without zeros that stand for "choose"
   int32_t blocks = 0;     // of K/V on each rank; one sequence of max_model_len always fits on a replica

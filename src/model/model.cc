@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "comm/cores.h"
+#include "base/machine.h"
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "model/forward.h"

@@ -1,12 +1,13 @@
 """Arguments, exit codes and shapes of answers: what scripts rely on."""
 import json
 import os
+import re
 import subprocess
 
 import pytest
 
 import safetensors_file
-from program import GOLDEN
+from program import GOLDEN, ROOT
 
 COMMANDS = ["run", "serve", "inspect", "doctor", "generate", "logits", "tokenize", "detokenize", "render", "dump",
             "perplexity", "bytes"]
@@ -29,8 +30,48 @@ def test_each_command_explains_itself_with_examples(sixfold, command):
     assert max(len(line) for line in answer.out.splitlines()) <= 120
 
 
-def test_version(sixfold):
-    assert sixfold("--version").out.startswith("sixfold ")
+def test_version_tells_commit_build_mpi_and_instructions(sixfold):
+    answer = sixfold("--version")
+    first, *rest = answer.out.splitlines()
+    assert answer.code == 0 and re.fullmatch(r"sixfold \d+\.\d+\.\d+", first)
+    told = {line.split(":")[0]: line.split(":", 1)[1].strip() for line in rest}
+    assert list(told) == ["commit", "build", "compiler", "MPI", "ISA"] and all(told.values())
+    assert re.fullmatch(r"[0-9a-f]{12}(, changed)?|unknown", told["commit"])
+    doctor = sixfold("doctor", "--json").json()
+    assert doctor["version"] == first.split()[1]
+    assert [doctor["commit"], doctor["build"], doctor["compiler"], doctor["mpi"] or "not built in", doctor["isa"]] == \
+        [told[key] for key in ("commit", "build", "compiler", "MPI", "ISA")]
+
+
+@pytest.mark.parametrize("git", ["a clone", "an unpacked archive", "inside of another repository"])
+def test_the_commit_is_of_these_sources_or_unknown(tmp_path, git):
+    source, header = tmp_path / "source", tmp_path / "commit.h"
+    source.mkdir()
+
+    def run(*command):
+        environment = os.environ | {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
+                                    "GIT_COMMITTER_EMAIL": "a@b", "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return done.stdout.strip()
+
+    def commit():
+        run("cmake", f"-DSOURCE={source}", f"-DOUTPUT={header}", "-P", ROOT / "cmake" / "commit.cmake")
+        return re.search('"(.*)"', header.read_text()).group(1)
+    if git != "an unpacked archive":
+        top = source if git == "a clone" else tmp_path
+        (source / "a").write_text("1")
+        run("git", "-C", top, "init", "-q")
+        run("git", "-C", top, "add", "source/a" if top != source else "a")
+        run("git", "-C", top, "commit", "-qm", "one")
+    if git != "a clone":
+        assert commit() == "unknown"
+        return
+    head = run("git", "-C", source, "rev-parse", "--short=12", "HEAD")
+    assert commit() == head
+    made = header.stat().st_mtime_ns
+    assert commit() == head and header.stat().st_mtime_ns == made
+    (source / "a").write_text("2")
+    assert commit() == head + ", changed"
 
 
 EXIT_CODES = [
@@ -186,7 +227,22 @@ def test_a_closed_stdout_and_a_full_disk(sixfold, tiny):
 def test_doctor(sixfold):
     answer = sixfold("doctor", "--json", "--port", 0).json()
     names = {check["check"] for check in answer["checks"]}
-    assert {"cores", "instructions", "memory", "huge pages", "open files", "libraries"} <= names
+    assert {"cores", "CPU quota", "other load", "instructions", "memory", "huge pages", "open files", "MPI",
+            "libraries"} <= names
     for check in answer["checks"]:
         assert check["ok"] or check["advice"]
-    assert sixfold("doctor").code == 0
+    text = sixfold("doctor")
+    assert text.code == 0 and text.out.startswith(sixfold("--version").out)
+    for name in names:
+        assert f"  {name} " in text.out
+
+
+def test_doctor_and_threads_follow_the_affinity(sixfold, tiny):
+    cores = sorted(os.sched_getaffinity(0))
+    limits = sixfold("doctor", "--json", preexec=lambda: os.sched_setaffinity(0, cores[:1])).json()["limits"]
+    assert limits["cores_allowed"] == limits["cores_usable"] == 1
+    assert limits["cores_present"] >= len(cores)
+    assert 0 <= limits["other_load_cores"] <= 1 and limits["memory_available_bytes"] > 0
+    answer = sixfold("generate", tiny, "--prompt-tokens", "1", "--max-tokens", 1,
+                     preexec=lambda: os.sched_setaffinity(0, cores[:1]))
+    assert answer.code == 0 and ", 1 thread," in answer.err

@@ -1,7 +1,7 @@
 #include "comm/local/shared.h"
 
 #include "base/check.h"
-#include "comm/cores.h"
+#include "base/machine.h"
 
 namespace sixfold::local {
 

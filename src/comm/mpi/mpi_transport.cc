@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/check.h"
-#include "comm/cores.h"
+#include "base/machine.h"
 
 namespace sixfold::mpi {
 

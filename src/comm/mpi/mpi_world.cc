@@ -1,5 +1,7 @@
 #include "comm/mpi/mpi_world.h"
 
+#include <algorithm>
+
 #include "comm/mpi/mpi_transport.h"
 #include "comm/mpi/wires.h"
 
@@ -16,6 +18,19 @@ struct MpiWorld::Impl {
 };
 
 bool BuiltWithMpi() { return true; }
+
+std::string MpiLibraryVersion() {
+  // Open MPI lists package, revision and date behind commas; MPICH has a line for each.
+  std::string version = mpi::LibraryVersion();
+  version.resize(std::min(version.find_first_of(",\n"), version.size()));
+  std::string words;
+  for (const char c : version) {
+    const bool space = c == ' ' || c == '\t' || c == '\0';
+    if (!space) words += c;
+    if (space && !words.empty() && words.back() != ' ') words += ' ';
+  }
+  return words;
+}
 
 Result<std::unique_ptr<MpiWorld>> MpiWorld::Start(const MpiWorldOptions& options) {
   if (!LaunchedByMpi()) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "comm/transport.h"
@@ -15,6 +16,8 @@ namespace sixfold {
 bool LaunchedByMpi();
 // Whether this build can talk MPI.
 bool BuiltWithMpi();
+// "Open MPI v4.1.4", as the library calls itself; "" for a build without MPI. Needs no launch.
+std::string MpiLibraryVersion();
 
 struct MpiWorldOptions {
   std::chrono::milliseconds timeout{30000};  // as LocalWorldOptions::timeout

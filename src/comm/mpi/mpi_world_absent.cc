@@ -9,6 +9,8 @@ struct MpiWorld::Impl {};
 
 bool BuiltWithMpi() { return false; }
 
+std::string MpiLibraryVersion() { return ""; }
+
 Result<std::unique_ptr<MpiWorld>> MpiWorld::Start(const MpiWorldOptions&) {
   return Status(StatusCode::kUnavailable,
                 "this build cannot talk MPI: apt-get install libopenmpi-dev openmpi-bin and "

@@ -42,6 +42,13 @@ struct Wires::Impl {
   bool finalized = false;
 };
 
+std::string LibraryVersion() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "unknown";
+  return std::string(text.data(), static_cast<size_t>(length));
+}
+
 Wires::Wires(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Wires::~Wires() = default;
 

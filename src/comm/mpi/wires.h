@@ -12,6 +12,9 @@
 
 namespace sixfold::mpi {
 
+// As the library describes itself; may be called before Open.
+std::string LibraryVersion();
+
 // Each has a communicator of its own, so that no tag of one meets one of another.
 enum class Lane : uint8_t { kCollective, kLate, kControl };
 inline constexpr int kLanes = 3;
