@@ -29,6 +29,12 @@ Result<Launch> JoinLaunch(const Options& options) {
   return launch;
 }
 
+int Launch::ThreadsOfRank(int world) const {
+  const CoreLimits cores = ReadCoreLimits();
+  return mpi != nullptr ? cores.Share(mpi->ranks_on_cores(), mpi->ranks_on_host())
+                        : cores.Share(world, world);
+}
+
 Status CheckLaunch(const Launch& launch, const Mesh& mesh) {
   if (launch.mpi == nullptr || launch.mpi->world() == mesh.world()) return OkStatus();
   return InvalidArgument(

@@ -17,8 +17,10 @@ struct Launch {
   int64_t available_bytes = 0;
 
   bool follower() const { return mpi != nullptr && mpi->rank() > 0; }
-  // Ranks of a world that share this machine's memory and cores.
+  // Ranks of a world that share this machine's memory.
   int RanksHere(int world) const { return mpi != nullptr ? mpi->ranks_on_host() : world; }
+  // Threads for each rank of a world on the cores that there are.
+  int ThreadsOfRank(int world) const;
 };
 
 // Joins the other processes when a launcher started more than this one and the command takes a

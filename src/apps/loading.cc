@@ -158,7 +158,7 @@ Result<PlannedModel> PlanModel(const Options& options, const Launch& launch,
   SF_RETURN_IF_ERROR(CheckLaunch(launch, wanted.mesh));
   SF_ASSIGN_OR_RETURN(Layout layout, Layout::Make(shape, wanted));
   if (!options.MaybeInteger("threads")) {
-    model_options.threads = std::max(1, UsableCores() / launch.RanksHere(layout.world()));
+    model_options.threads = launch.ThreadsOfRank(layout.world());
   }
   PlannedModel planned{.path = path,
                        .name = ModelName(path),

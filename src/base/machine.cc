@@ -225,11 +225,12 @@ GroupMemory MemoryOf(Version version, const std::string& folder) {
 
 }  // namespace
 
-int CoreLimits::usable() const {
-  if (quota <= 0) return std::max(1, allowed);
+int CoreLimits::Share(int on_these, int together) const {
+  const int own = allowed / std::max(1, on_these);
+  if (quota <= 0) return std::max(1, own);
   // A quota of 2 may be read as 2.0000001.
   const double whole = std::ceil(std::min<double>(quota, kCpusMax) - 1e-3);
-  return std::max(1, std::min(allowed, static_cast<int>(whole)));
+  return std::max(1, std::min(own, static_cast<int>(whole) / std::max(1, together)));
 }
 
 int64_t MemoryLimits::available() const {

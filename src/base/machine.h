@@ -23,7 +23,10 @@ struct CoreLimits {
   double throttled_seconds = 0;
 
   // Threads that can run side by side: at least 1; a part of a core counts as one.
-  int usable() const;
+  int usable() const { return Share(1, 1); }
+  // Those of one of several processes: `on_these` may run on (some of) the allowed cores, `together`
+  // share the quota; both count this one.
+  int Share(int on_these, int together) const;
 };
 
 struct MemoryLimits {

@@ -188,6 +188,18 @@ TEST(Machine, PartsOfACoreCountAsOne) {
   EXPECT_EQ(usable("max 100000"), 64);
 }
 
+TEST(Machine, ProcessesShareWhatTheyHaveInCommon) {
+  CoreLimits cores{.present = 64, .allowed = 64};
+  EXPECT_EQ(cores.Share(8, 8), 8);  // no binding: all on all cores
+  EXPECT_EQ(cores.Share(65, 65), 1);
+  cores.allowed = 8;  // srun --cpus-per-task 8: each has its own
+  EXPECT_EQ(cores.Share(1, 8), 8);
+  EXPECT_EQ(cores.Share(2, 8), 4);  // two on each socket, say
+  cores.quota = 16;                 // of the job
+  EXPECT_EQ(cores.Share(1, 8), 2);
+  EXPECT_EQ(cores.Share(1, 32), 1);
+}
+
 TEST(Machine, NothingLeftIsNotUnknown) {
   const MadeUpMachine machine({{"/proc/self/mountinfo", kMountV2},
                                {"/sys/fs/cgroup/memory.max", "1048576\n"},

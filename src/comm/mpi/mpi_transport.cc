@@ -29,7 +29,7 @@ constexpr auto kLastWords = milliseconds(1000);
 
 MpiTransport::MpiTransport(Wires& wires, const MpiWorldOptions& options)
     : wires_(wires),
-      may_spin_(wires.ranks_on_host() * options.threads_per_rank <= UsableCores()),
+      may_spin_(wires.ranks_on_cores() * options.threads_per_rank <= UsableCores()),
       tags_(wires.tag_max()),
       watch_(wires.rank(), wires.world(), options.timeout),
       bulletin_(wires, options.timeout),

@@ -48,6 +48,7 @@ MpiWorld::~MpiWorld() { static_cast<void>(Finalize().ok()); }
 int MpiWorld::rank() const { return impl_->wires->rank(); }
 int MpiWorld::world() const { return impl_->wires->world(); }
 int MpiWorld::ranks_on_host() const { return impl_->wires->ranks_on_host(); }
+int MpiWorld::ranks_on_cores() const { return impl_->wires->ranks_on_cores(); }
 Transport& MpiWorld::transport() { return impl_->transport; }
 
 Status MpiWorld::Finalize() {

@@ -41,7 +41,8 @@ class MpiWorld {
 
   int rank() const;
   int world() const;
-  int ranks_on_host() const;  // that share this one's memory
+  int ranks_on_host() const;   // that share this one's memory
+  int ranks_on_cores() const;  // of those, that may run on a core that this one may run on
   Transport& transport();
 
   // The ordinary end; collective, once. After a failure it does nothing and returns the failure.

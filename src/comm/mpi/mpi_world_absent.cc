@@ -23,6 +23,7 @@ MpiWorld::~MpiWorld() = default;
 int MpiWorld::rank() const { return 0; }
 int MpiWorld::world() const { return 1; }
 int MpiWorld::ranks_on_host() const { return 1; }
+int MpiWorld::ranks_on_cores() const { return 1; }
 Transport& MpiWorld::transport() { std::abort(); }
 Status MpiWorld::Finalize() { return OkStatus(); }
 void MpiWorld::Kill(int exit_code) { std::_Exit(exit_code); }

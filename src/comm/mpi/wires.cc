@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/check.h"
+#include "base/machine.h"
 
 namespace sixfold::mpi {
 
@@ -34,10 +35,33 @@ bool IsTruncation(int error) {
          error_class == MPI_ERR_TRUNCATE;
 }
 
+// Collective over the ranks of a host: how many of them, this one among them, may run on a core
+// that this one may run on. mpirun and srun may bind each to cores of its own.
+int CountSharing(MPI_Comm host, int ranks) {
+  using Mask = std::array<uint64_t, 64>;
+  Mask own{};
+  for (const int cpu : ReadCoreLimits().allowed_cpus)
+    own[static_cast<size_t>(cpu) / 64 % own.size()] |= uint64_t{1} << (cpu % 64);
+  std::vector<Mask> all(static_cast<size_t>(ranks));
+  const int words = static_cast<int>(own.size());
+  if (MPI_Allgather(own.data(), words, MPI_UINT64_T, all.data(), words, MPI_UINT64_T, host) !=
+      MPI_SUCCESS)
+    return ranks;
+  const auto meets_own = [&own](const Mask& mask) {
+    for (size_t i = 0; i < own.size(); ++i) {
+      if ((own[i] & mask[i]) != 0) return true;
+    }
+    return false;
+  };
+  // Nobody is met where the cores are not known: then all may share them.
+  const auto sharing = static_cast<int>(std::count_if(all.begin(), all.end(), meets_own));
+  return sharing > 0 ? sharing : ranks;
+}
+
 }  // namespace
 
 struct Wires::Impl {
-  int rank = 0, world = 1, ranks_on_host = 1, tag_max = 32767;
+  int rank = 0, world = 1, ranks_on_host = 1, ranks_on_cores = 1, tag_max = 32767;
   std::array<MPI_Comm, kLanes> lanes{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
   bool finalized = false;
 };
@@ -74,6 +98,7 @@ Result<std::unique_ptr<Wires>> Wires::Open() {
       MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, impl->rank, MPI_INFO_NULL, &host),
       "MPI_Comm_split_type"));
   MPI_Comm_size(host, &impl->ranks_on_host);
+  impl->ranks_on_cores = CountSharing(host, impl->ranks_on_host);
   MPI_Comm_free(&host);
   int* tag_max = nullptr;
   int found = 0;
@@ -85,6 +110,7 @@ Result<std::unique_ptr<Wires>> Wires::Open() {
 int Wires::rank() const { return impl_->rank; }
 int Wires::world() const { return impl_->world; }
 int Wires::ranks_on_host() const { return impl_->ranks_on_host; }
+int Wires::ranks_on_cores() const { return impl_->ranks_on_cores; }
 int Wires::tag_max() const { return impl_->tag_max; }
 
 bool Wires::Probe(Lane lane, int peer, int tag, Arrival* arrival) {
@@ -151,7 +177,8 @@ RequestSet::~RequestSet() = default;
 
 // Calls start(bytes of a piece, its request) for each piece that one MPI call takes.
 template <typename Bytes, typename Start>
-Status RequestSet::Impl::StartPieces(int peer, bool receives, Bytes data, const char* what, Start start) {
+Status RequestSet::Impl::StartPieces(int peer, bool receives, Bytes data, const char* what,
+                                     Start start) {
   StartAnewIfDone();
   while (!data.empty()) {
     const auto piece = data.first(std::min(data.size(), kPiece));

@@ -46,6 +46,7 @@ class Wires {
   int rank() const;
   int world() const;
   int ranks_on_host() const;
+  int ranks_on_cores() const;  // of the host, that may run on a core that this one may run on
   int tag_max() const;  // tags 0 to this
 
   // The earliest that has arrived. Lets MPI make progress on everything else, too.
