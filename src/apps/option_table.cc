@@ -311,6 +311,25 @@ std::vector<OptionSpec> EngineAndServerOptions() {
        .min = 0,
        .max = 86400,
        .help = "how long answers may go on after SIGTERM"},
+      {.name = "log-level",
+       .type = kChoice,
+       .group = server,
+       .commands = Commands(kServe),
+       .metavar = "LEVEL",
+       .fallback = "auto",
+       .auto_means = "info; with --quiet warning",
+       .choices = {"auto", "debug", "info", "warning", "error", "off", "trace=debug", "warn=warning",
+                   "critical=error"},
+       .help = "what is logged on stderr: debug (every request), info (each generation and refusal), "
+               "warning, error or off"},
+      {.name = "log-format",
+       .type = kChoice,
+       .group = server,
+       .commands = Commands(kServe),
+       .metavar = "FORMAT",
+       .fallback = "text",
+       .choices = {"text", "json"},
+       .help = "text: time, level, words and key=value; json: an object a line"},
   };
 }
 
