@@ -208,7 +208,8 @@ Result<std::unique_ptr<StepModel>> StartRanks(const PlannedModel& planned, const
 
 Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
                               const Tokenizer* tokenizer,
-                              const std::function<void()>& while_loading) {
+                              const std::function<void()>& while_loading,
+                              const std::function<void(const std::string&)>& remark) {
   const auto start = std::chrono::steady_clock::now();
   SF_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(options, launch, tokenizer));
   if (!planned.generation.warning.empty()) Remark("warning: " + planned.generation.warning);
@@ -217,7 +218,11 @@ Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
                      .name = planned.name,
                      .config = planned.config,
                      .layout = planned.layout,
-                     .generation = planned.generation};
+                     .generation = planned.generation,
+                     .threads = planned.options.threads,
+                     .isa = planned.options.isa,
+                     .act = planned.options.act,
+                     .file_bytes = static_cast<int64_t>(planned.store->file_bytes())};
   const bool quiet = options.Flag("quiet");
   {
     Progress progress("loading " + loaded.name,
@@ -233,13 +238,14 @@ Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
   if (!quiet) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     const int world = planned.layout.world();
-    Remark(fmt::format("{}: {}, {}, {}{}, loaded in {:.1f} s", loaded.name, loaded.config.family,
-                       BytesText(static_cast<double>(planned.store->file_bytes())),
-                       DtypeSummary(planned.options),
-                       world > 1 ? fmt::format(" each, {} ranks ({})", world,
-                                               planned.layout.ToString())
-                                 : "",
-                       took.count()));
+    const std::string summary =
+        fmt::format("{}: {}, {}, {}{}, loaded in {:.1f} s", loaded.name, loaded.config.family,
+                    BytesText(static_cast<double>(planned.store->file_bytes())),
+                    DtypeSummary(planned.options),
+                    world > 1 ? fmt::format(" each, {} ranks ({})", world, planned.layout.ToString())
+                              : "",
+                    took.count());
+    remark ? remark(summary) : Remark(summary);
   }
   return loaded;
 }

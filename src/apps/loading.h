@@ -67,15 +67,21 @@ struct LoadedModel {
   Layout layout;
   std::string fingerprint;
   GenerationDefaults generation;
+  int threads = 1;  // of one rank
+  Isa isa = Isa::kScalar;
+  ActDType act = ActDType::kBF16;
+  int64_t file_bytes = 0;
 };
 
 // Opens, checks the memory, loads; progress and one line of summary on stderr unless --quiet.
 // kOutOfMemory when the ranks of this machine do not fit into what is free (memory_table.h): better
 // said now than by the kernel's killer later. tokenizer: the one in use, null for none; its end-of-sequence tokens join those of
-// the config. while_loading: called now and then in the caller's thread; may be empty.
+// the config. while_loading: called now and then in the caller's thread; may be empty. remark: takes
+// the summary instead of stderr; may be empty.
 Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
                               const Tokenizer* tokenizer,
-                              const std::function<void()>& while_loading = {});
+                              const std::function<void()>& while_loading = {},
+                              const std::function<void(const std::string&)>& remark = {});
 
 // What a process with a rank above 0 does instead of a command: its share of whatever the leader
 // wants, until that ends.

@@ -1,10 +1,11 @@
 // The program: picks the command, resolves its settings, maps what comes back to an exit code.
 // 0 done, 2 usage, 3 bad input file, 4 not enough memory, 1 anything else; never a signal of our
 // own making.
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
-
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "apps/build_info.h"
 #include "apps/commands.h"
 #include "apps/loading.h"
+#include "apps/log.h"
 #include "apps/memory_table.h"
 #include "base/nearest.h"
 #include "apps/output.h"
@@ -45,6 +47,22 @@ int ExitCode(const Status& status) {
 int Fail(const std::string& where, const Status& status) {
   if (!status.ok() && status.code() != StatusCode::kCancelled)
     Remark(where + ": " + status.message());
+  return ExitCode(status);
+}
+
+// A line of a command that knows its options: with `serve --log-format json` all lines are JSON.
+void Tell(const Options& options, LogLevel level, const std::string& where,
+          const std::string& message) {
+  const bool serving = options.command() == CommandId::kServe;
+  const LogOptions log = serving ? LogOptionsFrom(options) : LogOptions{};
+  if (log.format == LogFormat::kText) return Remark(where + ": " + message);
+  WriteLogLine({.format = LogFormat::kJson},
+               {.level = level, .event = level == LogLevel::kError ? "error" : "remark", .message = message});
+}
+
+int Fail(const std::string& where, const Options& options, const Status& status) {
+  if (!status.ok() && status.code() != StatusCode::kCancelled)
+    Tell(options, LogLevel::kError, where, status.message());
   return ExitCode(status);
 }
 
@@ -120,11 +138,11 @@ Status Run(const Options& options, const Launch& launch) {
 int Lead(const std::string& where, const Options& options, const Launch& launch) {
   const Status status = Run(options, launch);
   const Status failed = launch.mpi->transport().Failed();
-  const int code = Fail(where, status.ok() ? failed : status);
+  const int code = Fail(where, options, status.ok() ? failed : status);
   // Before the others have heard of anything, or after a rank is gone, only this ends them.
   if (!status.ok() || !failed.ok()) launch.mpi->Kill(code == 0 ? kExitError : code);
   const Status ended = launch.mpi->Finalize();
-  return Fail(where, ended);
+  return Fail(where, options, ended);
 }
 
 // What a rank above 0 knows better than the leader: whoever saw a time-out or a divergence tells it.
@@ -153,17 +171,18 @@ int Follow(const std::string& where, const Options& options, const Launch& launc
   if (status.ok()) return 0;
   const std::string rank = fmt::format("rank {}", launch.mpi->rank());
   const bool named = status.message().rfind(rank + " ", 0) == 0;
-  const std::string message = where + ": " + (named ? "" : rank + ": ") + status.message();
-  if (IsOwnDiscovery(status)) Remark(message);
+  const std::string message = (named ? "" : rank + ": ") + status.message();
+  if (IsOwnDiscovery(status)) Tell(options, LogLevel::kError, where, message);
   std::this_thread::sleep_for(kLeaderSpeaks);
   // Still here: the leader has not heard of it, or cannot speak. What came from another rank was told there.
-  if (!IsOwnDiscovery(status) && status.code() != StatusCode::kUnavailable) Remark(message);
+  if (!IsOwnDiscovery(status) && status.code() != StatusCode::kUnavailable)
+    Tell(options, LogLevel::kError, where, message);
   launch.mpi->Kill(ExitCode(status));
 }
 
 void RemarkPassedOver(const std::string& where, const Resolved& resolved) {
   if (!resolved.passed_over.empty())
-    Remark(where + ": " + PassedOverText(resolved.passed_over));
+    Tell(resolved.options, LogLevel::kWarning, where, PassedOverText(resolved.passed_over));
 }
 
 int RunCommand(const CommandInfo& command, std::vector<std::string> arguments) {
@@ -182,9 +201,9 @@ int RunCommand(const CommandInfo& command, std::vector<std::string> arguments) {
     case Action::kRunCommand: break;
   }
   const Result<Launch> launch = JoinLaunch(resolved->options);
-  if (!launch.ok()) return Fail(where, launch.status());
+  if (!launch.ok()) return Fail(where, resolved->options, launch.status());
   if (!launch->follower()) RemarkPassedOver(where, *resolved);
-  if (launch->mpi == nullptr) return Fail(where, Run(resolved->options, *launch));
+  if (launch->mpi == nullptr) return Fail(where, resolved->options, Run(resolved->options, *launch));
   return launch->follower() ? Follow(where, resolved->options, *launch)
                             : Lead(where, resolved->options, *launch);
 }
@@ -232,7 +251,17 @@ void Say(const char* text) {
   ::_exit(kExitError);
 }
 
+// A program that was started without one of its three descriptors would give the number to the next
+// file or connection, and write its words there. What stands in for it can be neither read nor written.
+void FillDescriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      [[maybe_unused]] const int opened = ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
 void PrepareProcess() {
+  FillDescriptors();
   std::set_terminate(OnTerminate);
   std::signal(SIGPIPE, SIG_IGN);
   // A failed CHECK has said what is wrong; the exit code must be ours. (std::signal: only _exit

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 
 namespace sixfold::apps {
 namespace {
+
+constexpr int kReaderMs = 2000;  // what a reader of stderr may take before a remark is left out
 
 // 0, or the errno of the failure.
 int WriteAll(int fd, std::string_view text) {
@@ -47,7 +50,12 @@ Status Print(std::string_view text) {
   return Internal(std::string("cannot write to stdout: ") + std::strerror(error));
 }
 
-void Remark(std::string_view line) { WriteAll(STDERR_FILENO, std::string(line) + "\n"); }
+void Remark(std::string_view line) {
+  // Nobody reads: a pipe that stays full must not keep the program from its end.
+  pollfd ready{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&ready, 1, kReaderMs) == 0) return;
+  WriteAll(STDERR_FILENO, std::string(line) + "\n");
+}
 
 bool StdinIsTerminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool StdoutIsTerminal() { return ::isatty(STDOUT_FILENO) == 1; }

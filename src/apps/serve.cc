@@ -1,16 +1,20 @@
 // sixfold serve: loads, listens, prints how to ask, drains on SIGTERM.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "apps/build_info.h"
 #include "apps/commands.h"
 #include "apps/layout_options.h"
 #include "apps/loading.h"
+#include "apps/log.h"
 #include "apps/machine.h"
 #include "apps/output.h"
 #include "apps/sampling.h"
 #include "apps/text_loading.h"
+#include "base/machine.h"
 #include "gateway/engine_backend.h"
 #include "gateway/server.h"
 #include "gateway/token_id_codec.h"
@@ -81,51 +85,91 @@ std::string Greeting(const Greeted& to) {
       to.with_key ? " -H \"Authorization: Bearer $SIXFOLD_API_KEY\"" : "", Quoted(body.dump()));
 }
 
-}  // namespace
+// What a person who looks for the reason of something asks first.
+LogLine StartLine(const LoadedModel& loaded, const Engine& engine, const gateway::Server& server,
+                  const std::string& name) {
+  const BuildInfo build = GetBuildInfo();
+  const EngineOptions& options = engine.options();
+  return {.event = "start",
+          .message = "serving at " + server.url(),
+          .fields = {{"model", name},
+                     {"layout", loaded.layout.ToString()},
+                     {"ranks", int64_t{loaded.layout.world()}},
+                     {"threads", int64_t{loaded.threads}},
+                     {"isa", std::string(NameOf(loaded.isa))},
+                     {"dtype", std::string(NameOf(loaded.act))},
+                     {"weights_bytes", loaded.file_bytes},
+                     {"kv_cache_bytes", options.kv_cache_memory_bytes},
+                     {"memory_available_bytes", AvailableMemoryBytes()},
+                     {"max_model_len", options.max_model_len},
+                     {"max_num_seqs", int64_t{options.max_num_seqs}},
+                     {"pid", int64_t{::getpid()}},
+                     {"version", build.version},
+                     {"commit", build.commit}}};
+}
 
-Status RunServe(const Options& options, const Launch& launch) {
-  SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
-  // Said before a model is loaded for nothing; the server finds out for certain.
-  SF_RETURN_IF_ERROR(
-      CheckPort(options.Text("host"), static_cast<uint16_t>(options.Integer("port"))));
-  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
-  if (tokenizer == nullptr)
-    Remark("(no tokenizer: prompts are token ids; name one with --tokenizer)");
-  SF_ASSIGN_OR_RETURN(const std::optional<std::string> given_template, ChatTemplateFrom(options));
-  SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, launch, tokenizer.get()));
-  if (tokenizer != nullptr && tokenizer->vocab_size() > loaded.config.vocab) {
-    Remark(fmt::format(
-        "(the tokenizer knows {} tokens, the model {}; prompts with others are refused)",
-        tokenizer->vocab_size(), loaded.config.vocab));
-  }
+Status Serve(const Options& options, LoadedModel loaded, const Tokenizer* tokenizer,
+             const std::optional<std::string>& given_template, Log& log) {
   gateway::ServerOptions server_options = ServerOptionsFrom(options, loaded);
+  server_options.log = &log;
   const std::string name = server_options.served_model_names.front();
-  server_options.on_failure = [](const Status& why) {
-    Remark("the instance has failed: " + why.message());
-  };
   std::string fingerprint = loaded.fingerprint;
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                       Engine::StartWith(std::move(loaded.model), EngineOptionsFrom(options)));
   gateway::EngineBackend backend(*engine, std::move(fingerprint));
-  const std::unique_ptr<gateway::TextCodec> codec = CodecFor(tokenizer.get(), given_template);
+  const std::unique_ptr<gateway::TextCodec> codec = CodecFor(tokenizer, given_template);
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<gateway::Server> server,
                       gateway::Server::Start(std::move(server_options), backend, *codec));
   const auto replicas = static_cast<int64_t>(engine->stats().replicas.size());
   const std::string greeting =
       Greeting({.url = server->url(),
                 .model = name,
-                .example = ExampleFor(tokenizer.get(), given_template.has_value()),
+                .example = ExampleFor(tokenizer, given_template.has_value()),
                 .with_key = !options.Text("api-key").empty(),
                 .max_model_len = engine->options().max_model_len,
                 .requests_max = engine->options().max_num_seqs * replicas});
+  log.Write(StartLine(loaded, *engine, *server, name));
   // A closed stdout is no reason to stop serving.
   [[maybe_unused]] const Status printed = Print(greeting);
   server->Wait();
   if (!engine->health().ok())
     return Status(StatusCode::kUnavailable, "ended, because the instance has failed");
   SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, engine->stats().experts, loaded.group));
-  if (!options.Flag("quiet")) Remark("drained, bye");
+  if (const int64_t cut = server->answers_cut(); cut > 0) {
+    return Status(StatusCode::kUnavailable, fmt::format("ended by a second signal: {} answer{} cut", cut,
+                                                cut == 1 ? " was" : "s were"));
+  }
+  log.Write({.event = "end", .message = "drained, bye"});
   return OkStatus();
+}
+
+}  // namespace
+
+Status RunServe(const Options& options, const Launch& launch) {
+  const std::unique_ptr<Log> log = OpenLog(LogOptionsFrom(options));
+  SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
+  // Said before a model is loaded for nothing; the server finds out for certain.
+  SF_RETURN_IF_ERROR(
+      CheckPort(options.Text("host"), static_cast<uint16_t>(options.Integer("port"))));
+  SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
+  if (tokenizer == nullptr) {
+    log->Write({.level = LogLevel::kWarning,
+                .event = "no_tokenizer",
+                .message = "no tokenizer: prompts are token ids; name one with --tokenizer"});
+  }
+  SF_ASSIGN_OR_RETURN(const std::optional<std::string> given_template, ChatTemplateFrom(options));
+  SF_ASSIGN_OR_RETURN(
+      LoadedModel loaded, LoadModel(options, launch, tokenizer.get(), {}, [&](const std::string& summary) {
+        log->Write({.event = "loaded", .message = summary});
+      }));
+  if (tokenizer != nullptr && tokenizer->vocab_size() > loaded.config.vocab) {
+    log->Write({.level = LogLevel::kWarning,
+                .event = "vocabulary",
+                .message = fmt::format("the tokenizer knows {} tokens, the model {}; prompts with "
+                                       "others are refused",
+                                       tokenizer->vocab_size(), loaded.config.vocab)});
+  }
+  return Serve(options, std::move(loaded), tokenizer.get(), given_template, *log);
 }
 
 }  // namespace sixfold::apps

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -33,6 +34,15 @@ class Log {
   virtual bool Takes(LogLevel level) const = 0;
   virtual void Write(const LogLine& line) = 0;
 };
+
+// What `make` returns as a line; where there is no memory for it the line is lost and nothing else.
+template <typename MakeLine>
+void WriteOrLose(Log& log, MakeLine make) noexcept {
+  try {
+    log.Write(make());
+  } catch (const std::exception&) {
+  }
+}
 
 // Takes nothing.
 class NoLog final : public Log {

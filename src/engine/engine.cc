@@ -206,6 +206,10 @@ void Engine::Impl::TakeMail(Inbox::Mail& mail) {
 Status Engine::Impl::Step() {
   const GlobalPlan plan = Plan();
   SF_CHECK(!plan.empty());  // each sequence alone fits into all blocks of a replica, so some row can be computed
+  const auto now = std::chrono::steady_clock::now();
+  for (const StepPlan& replica : plan.replicas) {
+    for (const int32_t i : replica.admit) planned[i]->started = planned[i]->started.value_or(now);
+  }
   SF_RETURN_IF_ERROR(runner.Run(plan, planned));
   ++counters.steps;
   for (const StepPlan& replica : plan.replicas) counters.preemptions += replica.preempt.size();
@@ -233,7 +237,7 @@ void Engine::Impl::Deliver(StepResult& result) {
   for (StepResult::Sampled& sampled : result.sampled) {
     Sequence& s = *sampled.sequence;
     ActiveRequest& request = *by_id.at(s.request);
-    Delta delta{.request = s.request, .choice = s.choice, .seed = s.seed};
+    Delta delta{.request = s.request, .choice = s.choice, .seed = s.seed, .started = s.started};
     if (!sampled.token.ok()) {
       delta.finish = FinishReason::kError;
       delta.error = sampled.token.status();

@@ -1,6 +1,7 @@
 // Values on the arrows between a client of the engine and the engine: Request in, Delta out.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -62,6 +63,8 @@ struct Delta {
   std::optional<TokenId> stop_token;  // the token that ended it, when finish is kStop
   Status error;                       // when finish is kError
   uint64_t seed = 0;                  // the seed in force
+  // When the first step that computes something of the choice began; nullopt: none has.
+  std::optional<std::chrono::steady_clock::time_point> started;
 };
 
 }  // namespace sixfold

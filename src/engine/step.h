@@ -27,6 +27,7 @@ struct Sequence {
   int64_t prompt_tokens = 0;
   std::vector<int32_t> blocks;  // progress.blocks units of K/V memory, by position
   SequenceProgress progress;
+  std::optional<std::chrono::steady_clock::time_point> started;  // its first step
 
   std::span<const TokenId> prompt() const { return std::span(tokens).first(prompt_tokens); }
   std::span<const TokenId> answer() const { return std::span(tokens).subspan(prompt_tokens); }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
+#include "base/testing/log_recorder.h"
 #include "engine/engine.h"
 #include "engine/testing/fake_model.h"
 #include "gateway/engine_backend.h"
@@ -76,12 +77,10 @@ void ExpectFailedAndEnding(const EngineServer& under) {
 
 TEST(Failure, EveryClientHearsTheReasonAndTheServerEnds) {
   StepGate gate;
-  std::atomic<int> told = 0;
-  EngineServer under(
-      {.gate = &gate, .fail_at_pass = 6},
-      {.failure_linger = milliseconds(700),
-       .on_failure = [&](const Status& why) { told += why.message() == kFakeFailure; }},
-      {.max_num_seqs = 2, .max_num_batched_tokens = 16});
+  LogRecorder log;
+  EngineServer under({.gate = &gate, .fail_at_pass = 6},
+                     {.failure_linger = milliseconds(700), .log = &log},
+                     {.max_num_seqs = 2, .max_num_batched_tokens = 16});
   EXPECT_EQ(under.Get("/health").status, 200);
   EXPECT_THAT(under.Get("/metrics").body, HasSubstr("sixfold_engine_up{model_name=\"m\"} 1\n"));
   gate.Close();
@@ -106,7 +105,10 @@ TEST(Failure, EveryClientHearsTheReasonAndTheServerEnds) {
     EXPECT_EQ(error["type"], "service_unavailable_error");
   }
   ExpectFailedAndEnding(under);
-  EXPECT_EQ(told, 1);
+  const std::vector<LogLine> told = log.Of("failure");
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].message, std::string("the instance has failed: ") + kFakeFailure);
+  EXPECT_EQ(told[0].level, LogLevel::kError);
 }
 
 TEST(Failure, AnIdleInstanceIsFoundDeadToo) {

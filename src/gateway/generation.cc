@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 
@@ -10,6 +11,16 @@ namespace {
 
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
+}
+
+double Milliseconds(std::chrono::steady_clock::duration duration) {
+  return Seconds(duration) * 1e3;
+}
+
+// What the log calls the end of a choice that has none of its own.
+void AddReason(const std::string& reason, RequestRecord* record) {
+  auto& all = record->finish_reasons;
+  if (std::find(all.begin(), all.end(), reason) == all.end()) all.push_back(reason);
 }
 
 void Count(Metrics& metrics, Outcome outcome) {
@@ -49,17 +60,21 @@ ApiError AnswerTooLarge(int64_t bytes_max) {
 }  // namespace
 
 Generation::Generation(const GenerationServices& services, AnswerHead head,
-                       std::shared_ptr<Exchange> exchange, Headers headers, Time received)
+                       std::shared_ptr<Exchange> exchange, Headers headers, std::string client_id,
+                       Time received)
     : services_(services),
       head_(std::move(head)),
       exchange_(std::move(exchange)),
       headers_(std::move(headers)),
+      client_id_(std::move(client_id)),
       received_(received) {}
 
 void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts,
                        ByteBudget::Lease lease, const SinkFactory& sinks) {
   request_lease_ = std::move(lease);
   answer_lease_ = services_.answers.NewLease();
+  submitted_ = std::chrono::steady_clock::now();
+  request_.model = request.model;
   request_.stream = request.stream;
   request_.include_usage = request.include_usage;
   request_.continuous_usage = request.continuous_usage;
@@ -109,6 +124,7 @@ void Generation::OnDelta(int prompt, Delta delta, Time now) {
   const int n = request_.sampling.n;
   SF_CHECK(delta.choice >= 0 && delta.choice < n);
   Choice& choice = choices_[static_cast<size_t>(prompt * n + delta.choice)];
+  if (delta.started) started_ = std::min(started_.value_or(*delta.started), *delta.started);
   if (choice.finished) return;  // it ended at a stop string; this is the engine's echo of the abort
   if (delta.finish == FinishReason::kError) {
     return Fail(delta.error.ok() ? ErrorFromStatus(Internal("the engine failed"))
@@ -156,6 +172,7 @@ void Generation::ObserveTokens(Choice& choice, size_t tokens, Time now) {
     metrics.inter_token_latency.Observe(
         Seconds(now - choice.last_token) / static_cast<double>(tokens), tokens);
   }
+  if (choice.tokens == 0) choice.first_token = now;
   choice.last_token = now;
 }
 
@@ -264,7 +281,7 @@ void Generation::BoundHeldBytes() {
 void Generation::DropIfTooSlow() {
   if (exchange_->queued_bytes() + held_bytes_ <= services_.output_bytes_max) return;
   ++services_.metrics.slow_clients;
-  OnGone();
+  Abandon(Gone::kTooSlow);
   exchange_->Drop();
 }
 
@@ -278,6 +295,9 @@ void Generation::OnWritable() {
 
 void Generation::EndIfFinished() {
   if (done_ || unfinished_ > 0) return;
+  const bool held = std::any_of(choices_.begin(), choices_.end(),
+                                [](const Choice& c) { return !c.final_written; });
+  if (request_.stream && held) return;  // OnWritable comes back
   if (!request_.stream) {
     std::vector<ChoiceNews> all;
     for (Choice& choice : choices_) all.push_back(std::move(choice.news));
@@ -286,12 +306,11 @@ void Generation::EndIfFinished() {
     answer_lease_.Resize(
         std::max<int64_t>(0, static_cast<int64_t>(response.body.size()) - kFreeAnswerBytes));
     response.lease = std::move(answer_lease_);
+    WriteLog([](RequestRecord&) {});
     exchange_->Respond(std::move(response));
   } else {
-    const bool held = std::any_of(choices_.begin(), choices_.end(),
-                                  [](const Choice& c) { return !c.final_written; });
-    if (held) return;  // OnWritable comes back
     if (request_.include_usage) Send(UsageChunk(head_, TotalUsage()));
+    WriteLog([](RequestRecord&) {});
     exchange_->Write("data: [DONE]\n\n");
     exchange_->EndStream();
   }
@@ -330,9 +349,57 @@ void Generation::AbortAll() {
   ids_.clear();
 }
 
-void Generation::OnGone() {
+RequestRecord Generation::Record(Time now) const {
+  RequestRecord record{
+      .path = head_.endpoint == Endpoint::kChat ? "/v1/chat/completions" : "/v1/completions",
+      .id = head_.id,
+      .client_id = client_id_,
+      .model = request_.model,
+      .total_ms = Milliseconds(now - received_),
+      .stream = request_.stream,
+      .ignored = request_.ignored};
+  if (prompt_tokens_.empty()) return record;
+  const Usage usage = TotalUsage();
+  record.prompt_tokens = usage.prompt_tokens;
+  record.cached_tokens = 0;  // no prefix is kept between requests
+  record.completion_tokens = usage.completion_tokens;
+  std::optional<Time> first;
+  std::chrono::steady_clock::duration decoding{};
+  int64_t decoded = 0;
+  for (const Choice& choice : choices_) {
+    if (choice.finished) AddReason(choice.news.finish_reason, &record);
+    if (choice.tokens == 0) continue;
+    first = std::min(first.value_or(choice.first_token), choice.first_token);
+    decoding += choice.last_token - choice.first_token;
+    decoded += choice.tokens - 1;
+  }
+  if (started_) record.queue_ms = std::max(0.0, Milliseconds(*started_ - submitted_));
+  if (first) record.ttft_ms = Milliseconds(*first - received_);
+  if (decoded > 0) record.tpot_ms = Milliseconds(decoding) / static_cast<double>(decoded);
+  return record;
+}
+
+template <typename Complete>
+void Generation::WriteLog(Complete complete) noexcept {
+  if (std::exchange(logged_, true)) return;
+  WriteOrLose(services_.log, [&] {
+    RequestRecord record = Record(std::chrono::steady_clock::now());
+    complete(record);
+    return RequestLine(record);
+  });
+}
+
+void Generation::OnGone() { Abandon(Gone::kLeft); }
+
+void Generation::Abandon(Gone why) {
   if (done_) return;
   done_ = true;
+  WriteLog([&](RequestRecord& record) {
+    if (unfinished_ > 0 || choices_.empty()) AddReason("abort", &record);
+    record.status = head_sent_ ? 200 : 499;
+    record.client_gone = why == Gone::kLeft;
+    record.slow_client = why == Gone::kTooSlow;
+  });
   AbortAll();
   for (const Choice& choice : choices_) {
     if (!choice.finished) Count(services_.metrics, Outcome::kAbort);
@@ -352,6 +419,11 @@ void Generation::GiveUp(const std::exception& why) {
 void Generation::Fail(const ApiError& error) {
   if (done_) return;
   done_ = true;
+  WriteLog([&](RequestRecord& record) {
+    if (unfinished_ > 0) AddReason("error", &record);
+    record.status = head_sent_ ? 200 : error.status;
+    record.error = error;
+  });
   AbortAll();
   for (const Choice& choice : choices_) {
     if (!choice.finished && error.status >= 500) Count(services_.metrics, Outcome::kError);

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "gateway/metrics.h"
 #include "gateway/openai_format.h"
 #include "gateway/openai_schema.h"
+#include "gateway/request_log.h"
 #include "gateway/text_codec.h"
 
 namespace sixfold::gateway {
@@ -37,6 +39,7 @@ struct GenerationServices {
   Backend& backend;
   const TextCodec& codec;
   Metrics& metrics;
+  Log& log;
   const ByteBudget& answers;            // answers that are not streamed, over all generations
   int64_t answer_bytes_max = 64 << 20;  // of one of them
   int64_t output_bytes_max =
@@ -51,8 +54,10 @@ class Generation {
   // Makes the sink for prompt number `prompt`; what it is given comes back through OnDelta.
   using SinkFactory = std::function<Backend::Sink(int prompt)>;
 
+  // client_id: the client's name for the request, for the log.
   Generation(const GenerationServices& services, AnswerHead head,
-             std::shared_ptr<Exchange> exchange, Headers headers, Time received);
+             std::shared_ptr<Exchange> exchange, Headers headers, std::string client_id,
+             Time received);
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
@@ -83,7 +88,7 @@ class Generation {
     int64_t shown_bytes = 0;                             // of the text that left the decoder
     int64_t tokens = 0;
     int64_t held_bytes = 0;  // of news and held_logprobs, as JSON
-    Time last_token;
+    Time first_token, last_token;
     bool finished = false, final_written = false;
     bool token_without_text =
         false;  // to be shown as a chunk of its own, for there is no tokenizer
@@ -97,6 +102,8 @@ class Generation {
   void ObserveTokens(Choice& choice, size_t tokens, Time now);
   void WriteChoice(Choice& choice);
   void EndIfFinished();
+  enum class Gone : uint8_t { kLeft, kTooSlow };
+  void Abandon(Gone why);
   void AbortAll();
   void DropIfTooSlow();
   void Hold(Choice& choice, int64_t bytes);
@@ -104,12 +111,19 @@ class Generation {
   void BoundHeldBytes();
   void Send(const std::string& json);
   Usage TotalUsage() const;
+  RequestRecord Record(Time now) const;
+  // The request's line in the log, once; `complete` adds to the record how it ended.
+  template <typename Complete>
+  void WriteLog(Complete complete) noexcept;
 
   const GenerationServices& services_;
   const AnswerHead head_;
   const std::shared_ptr<Exchange> exchange_;
   Headers headers_;  // of the answer
+  const std::string client_id_;
   const Time received_;
+  Time submitted_;
+  std::optional<Time> started_;  // the first step for any choice
 
   ApiRequest request_;  // without prompts and messages, which are large
   std::vector<int64_t> prompt_tokens_, prompt_code_points_;  // [prompts]
@@ -117,6 +131,7 @@ class Generation {
   std::vector<Choice> choices_;                              // [prompts * n]
   ByteBudget::Lease request_lease_, answer_lease_;
   int64_t held_bytes_ = 0;  // of all choices
+  bool logged_ = false;
   bool head_sent_ = false, first_token_seen_ = false, done_ = false;
   int unfinished_ = 0;
   Time last_sent_;  // of a stream: its head, event or comment

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <ctime>
+#include <optional>
 #include <random>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "gateway/metrics.h"
 #include "gateway/openai_format.h"
 #include "gateway/prepare_queue.h"
+#include "gateway/request_log.h"
 
 namespace sixfold::gateway {
 namespace {
@@ -123,6 +125,10 @@ int64_t RequestBytes(const Prepared& prepared) {
          copies * kBiasBytes * static_cast<int64_t>(sampling.logit_bias.size());
 }
 
+std::string Answers(int64_t count) {
+  return std::to_string(count) + (count == 1 ? " answer" : " answers");
+}
+
 ApiError ShuttingDown() {
   return ErrorFromStatus(
       Status(StatusCode::kUnavailable, "the server is shutting down; try another or later"));
@@ -137,9 +143,11 @@ struct Server::Impl final : HttpHandler {
       : options(std::move(o)),
         backend(b),
         codec(c),
+        log(options.log != nullptr ? *options.log : no_log),
         services{.backend = b,
                  .codec = c,
                  .metrics = metrics,
+                 .log = log,
                  .answers = answers,
                  .answer_bytes_max = options.answer_bytes_max,
                  .output_bytes_max = options.output_bytes_max} {}
@@ -148,13 +156,19 @@ struct Server::Impl final : HttpHandler {
   HttpResponse OnProtocolError(int status, const std::string& message) override;
   void OnSignal() override;
 
+  // What Answer tells the log of a request that is no generation.
+  struct Asked {
+    const HttpRequest& request;
+    Headers headers;  // of every answer to it
+  };
+
   Headers CommonHeaders(const std::string& request_id) const;
-  void Answer(Exchange& exchange, HttpResponse response, const Headers& headers);
-  void AnswerError(Exchange& exchange, const ApiError& error, const Headers& headers);
-  void AnswerPreflight(Exchange& exchange, const Headers& headers);
-  void AnswerModel(Exchange& exchange, std::string_view path, const Headers& headers);
-  void AnswerGet(Exchange& exchange, Route route, const HttpRequest& request,
-                 const Headers& headers);
+  void Answer(Exchange& exchange, HttpResponse response, const Asked& asked,
+              std::optional<ApiError> error = {});
+  void AnswerError(Exchange& exchange, const ApiError& error, const Asked& asked);
+  void AnswerPreflight(Exchange& exchange, const Asked& asked);
+  void AnswerModel(Exchange& exchange, std::string_view path, const Asked& asked);
+  void AnswerGet(Exchange& exchange, Route route, const Asked& asked);
   void StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint, HttpRequest request);
   void OnPrepared(Preparation& preparation);
   void TakeDeltas();
@@ -163,6 +177,7 @@ struct Server::Impl final : HttpHandler {
   template <typename Call>
   void WithAll(Call call);
   void FailEverything(const ApiError& error);
+  void Cut(const char* why);
   void Tick();
   void EndAfterFailure();
   void EndIfDrained();
@@ -174,6 +189,8 @@ struct Server::Impl final : HttpHandler {
   const ServerOptions options;
   Backend& backend;
   const TextCodec& codec;
+  NoLog no_log;
+  Log& log;
   ModelCard card;
   Metrics metrics;
   const ByteBudget answers{options.held_answer_bytes_max};
@@ -187,6 +204,7 @@ struct Server::Impl final : HttpHandler {
   uint64_t next_key = 1;
   std::mt19937_64 random{std::random_device{}()};
   int stop_requests = 0;
+  std::atomic<int64_t> answers_cut{0};
   Clock::time_point drain_until;
   Status failure;  // of the backend
   Clock::time_point failed_at;
@@ -207,19 +225,27 @@ Headers Server::Impl::CommonHeaders(const std::string& request_id) const {
   return headers;
 }
 
-void Server::Impl::Answer(Exchange& exchange, HttpResponse response, const Headers& headers) {
-  response.headers.insert(response.headers.end(), headers.begin(), headers.end());
+void Server::Impl::Answer(Exchange& exchange, HttpResponse response, const Asked& asked,
+                          std::optional<ApiError> error) {
+  response.headers.insert(response.headers.end(), asked.headers.begin(), asked.headers.end());
   ++metrics.responses[response.status];
+  WriteOrLose(log, [&] {
+    return RequestLine({.method = asked.request.method,
+                        .path = asked.request.path,
+                        .client_id = asked.request.request_id,
+                        .status = response.status,
+                        .error = std::move(error)});
+  });
   exchange.Respond(std::move(response));
 }
 
-void Server::Impl::AnswerError(Exchange& exchange, const ApiError& error, const Headers& headers) {
+void Server::Impl::AnswerError(Exchange& exchange, const ApiError& error, const Asked& asked) {
   HttpResponse response{.status = error.status, .body = ErrorBody(error)};
   if (error.status == 503) response.headers.emplace_back("retry-after", "5");
   if (error.status == 415)
     response.headers.emplace_back("accept-encoding", std::string(kAcceptedCodings));
   if (error.status == 401) response.headers.emplace_back("www-authenticate", "Bearer");
-  Answer(exchange, std::move(response), headers);
+  Answer(exchange, std::move(response), asked, error);
 }
 
 HttpResponse Server::Impl::OnProtocolError(int status, const std::string& message) {
@@ -232,14 +258,15 @@ HttpResponse Server::Impl::OnProtocolError(int status, const std::string& messag
   if (status >= 500) error.type = "internal_server_error";
   error.status = status;
   ++metrics.responses[status];
+  WriteOrLose(log, [&] { return RequestLine({.method = "", .status = status, .error = error}); });
   HttpResponse response{.status = status, .body = ErrorBody(error), .headers = CommonHeaders("")};
   if (status == 429 || status == 503) response.headers.emplace_back("retry-after", "1");
   return response;
 }
 
 void Server::Impl::OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest request) {
-  const Headers headers = CommonHeaders(request.request_id);
-  if (request.method == "OPTIONS") return AnswerPreflight(*exchange, headers);
+  const Asked asked{request, CommonHeaders(request.request_id)};
+  if (request.method == "OPTIONS") return AnswerPreflight(*exchange, asked);
   const Route route = RouteOf(request.path);
   if (route != Route::kHealth && !options.api_key.empty() &&
       !HasKey(request.authorization, options.api_key)) {
@@ -248,13 +275,13 @@ void Server::Impl::OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest req
                         .message = "Incorrect or missing API key; send it as "
                                    "'Authorization: Bearer KEY'",
                         .code = "invalid_api_key"},
-                       headers);
+                       asked);
   }
   if (route == Route::kUnknown) {
     return AnswerError(
         *exchange,
         {.status = 404, .message = "There is nothing at " + request.path, .code = "not_found"},
-        headers);
+        asked);
   }
   const bool is_get = request.method == "GET" || request.method == "HEAD";
   if (IsPost(route) ? request.method != "POST" : !is_get) {
@@ -263,35 +290,35 @@ void Server::Impl::OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest req
                    .code = "method_not_allowed"};
     HttpResponse response{.status = 405, .body = ErrorBody(error)};
     response.headers.emplace_back("allow", IsPost(route) ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
-    return Answer(*exchange, std::move(response), headers);
+    return Answer(*exchange, std::move(response), asked, error);
   }
-  if (!IsPost(route)) return AnswerGet(*exchange, route, request, headers);
-  if (stop_requests > 0) return AnswerError(*exchange, ShuttingDown(), headers);
+  if (!IsPost(route)) return AnswerGet(*exchange, route, asked);
+  if (stop_requests > 0) return AnswerError(*exchange, ShuttingDown(), asked);
   StartGeneration(std::move(exchange),
                   route == Route::kChat ? Endpoint::kChat : Endpoint::kCompletions,
                   std::move(request));
 }
 
-void Server::Impl::AnswerPreflight(Exchange& exchange, const Headers& headers) {
+void Server::Impl::AnswerPreflight(Exchange& exchange, const Asked& asked) {
   HttpResponse response{.status = 204, .content_type = ""};
   if (!options.cors_origin.empty()) {
     response.headers = {{"access-control-allow-methods", "GET, POST, OPTIONS"},
                         {"access-control-allow-headers", "*, authorization"},
                         {"access-control-max-age", "86400"}};
   }
-  Answer(exchange, std::move(response), headers);
+  Answer(exchange, std::move(response), asked);
 }
 
 // A model's name may itself have spare slashes (a path that was not percent-encoded), so that the
 // path as it was sent is tried first.
-void Server::Impl::AnswerModel(Exchange& exchange, std::string_view path, const Headers& headers) {
+void Server::Impl::AnswerModel(Exchange& exchange, std::string_view path, const Asked& asked) {
   std::string name;
   for (const std::string& form : {std::string(path), WithoutSpareSlashes(path)}) {
     for (const std::string_view prefix : kModelPrefixes) {
       if (!form.starts_with(prefix)) continue;
       name = PercentDecode(std::string_view(form).substr(prefix.size()));
       if (std::find(card.names.begin(), card.names.end(), name) != card.names.end())
-        return Answer(exchange, {.body = ModelBody(card, name)}, headers);
+        return Answer(exchange, {.body = ModelBody(card, name)}, asked);
     }
   }
   AnswerError(exchange,
@@ -299,19 +326,18 @@ void Server::Impl::AnswerModel(Exchange& exchange, std::string_view path, const 
                .message = "The model '" + name + "' does not exist",
                .param = "model",
                .code = "model_not_found"},
-              headers);
+              asked);
 }
 
-void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest& request,
-                             const Headers& headers) {
+void Server::Impl::AnswerGet(Exchange& exchange, Route route, const Asked& asked) {
   JsonWriter out;
   switch (route) {
-    case Route::kModels: return Answer(exchange, {.body = ModelListBody(card)}, headers);
-    case Route::kModel: return AnswerModel(exchange, request.path, headers);
+    case Route::kModels: return Answer(exchange, {.body = ModelListBody(card)}, asked);
+    case Route::kModel: return AnswerModel(exchange, asked.request.path, asked);
     case Route::kHealth:
       if (const Status health = backend.health(); !health.ok())
-        return AnswerError(exchange, ErrorFromStatus(health), headers);
-      if (stop_requests > 0) return AnswerError(exchange, ShuttingDown(), headers);
+        return AnswerError(exchange, ErrorFromStatus(health), asked);
+      if (stop_requests > 0) return AnswerError(exchange, ShuttingDown(), asked);
       out.BeginObject().Key("status").String("ok").EndObject();
       break;
     case Route::kMetrics:
@@ -321,12 +347,12 @@ void Server::Impl::AnswerGet(Exchange& exchange, Route route, const HttpRequest&
                                              .engine_up = backend.health().ok(),
                                              .model_name = card.names.front(),
                                              .connections = http->connections()})},
-                    headers);
+                    asked);
     default:
       out.BeginObject().Key("version").String(options.version);
       out.Key("fingerprint").String(backend.fingerprint()).EndObject();
   }
-  Answer(exchange, {.body = std::move(out).Take()}, headers);
+  Answer(exchange, {.body = std::move(out).Take()}, asked);
 }
 
 std::string Server::Impl::NewId(const char* prefix) {
@@ -341,10 +367,11 @@ void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint 
                                    HttpRequest request) {
   auto codings = ParseContentCodings(request.content_encoding);
   if (const auto* error = std::get_if<ApiError>(&codings))
-    return AnswerError(*exchange, *error, CommonHeaders(request.request_id));
+    return AnswerError(*exchange, *error, {request, CommonHeaders(request.request_id)});
   if (prepare->full()) {
     const Status status(StatusCode::kOverloaded, "too many requests wait to be read; try again");
-    return AnswerError(*exchange, ErrorFromStatus(status), CommonHeaders(request.request_id));
+    return AnswerError(*exchange, ErrorFromStatus(status),
+                       {request, CommonHeaders(request.request_id)});
   }
   const uint64_t key = next_key++;
   AnswerHead head{.endpoint = endpoint,
@@ -366,7 +393,8 @@ void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint 
   exchange->SetCallbacks(gone, [this, key] { With(key, [](Generation& g) { g.OnWritable(); }); });
   generations.emplace(
       key, Running{std::make_unique<Generation>(services, std::move(head), std::move(exchange),
-                                                std::move(headers), Clock::now()),
+                                                std::move(headers), std::move(request.request_id),
+                                                Clock::now()),
                    std::make_shared<std::atomic<bool>>(false)});
   try {
     Fault("queue");
@@ -444,7 +472,30 @@ void Server::Impl::OnSignal() {
   if (++stop_requests == 1) drain_until = Clock::now() + options.drain_deadline;
   http->SetDraining();
   EndIfDrained();
-  if (stop_requests > 1) FailEverything(ShuttingDown());
+  if (generations.empty()) return;
+  if (stop_requests > 1) {
+    answers_cut += static_cast<int64_t>(generations.size());
+    return Cut("a second signal ends at once");
+  }
+  WriteOrLose(log, [this] {
+    const auto count = static_cast<int64_t>(generations.size());
+    const std::chrono::duration<double> deadline = options.drain_deadline;
+    return LogLine{.event = "drain",
+                   .message = "draining " + Answers(count) + "; Ctrl-C again ends at once",
+                   .fields = {{"answers", count}, {"timeout_s", deadline.count()}}};
+  });
+}
+
+void Server::Impl::Cut(const char* why) {
+  if (generations.empty()) return;
+  WriteOrLose(log, [&] {
+    const auto count = static_cast<int64_t>(generations.size());
+    return LogLine{.level = LogLevel::kWarning,
+                   .event = "cut",
+                   .message = "cutting " + Answers(count) + ": " + why,
+                   .fields = {{"answers", count}}};
+  });
+  FailEverything(ShuttingDown());
 }
 
 void Server::Impl::FailEverything(const ApiError& error) {
@@ -465,8 +516,9 @@ void Server::Impl::Tick() {
       g.KeepAlive(silent_since);
     });
   }
-  if (stop_requests > 1 || (stop_requests == 1 && Clock::now() > drain_until))
-    FailEverything(ShuttingDown());
+  if (stop_requests > 1) FailEverything(ShuttingDown());
+  if (stop_requests == 1 && Clock::now() > drain_until)
+    Cut("the time to drain is over (--drain-timeout)");
   EndIfDrained();
   if (failure.ok()) {
     failure = backend.health();
@@ -483,7 +535,14 @@ void Server::Impl::EndIfDrained() {
 // balancers and new clients hear the reason for a while.
 void Server::Impl::EndAfterFailure() {
   http->SetDraining();
-  if (!std::exchange(failure_told, true) && options.on_failure) options.on_failure(failure);
+  if (!std::exchange(failure_told, true)) {
+    WriteOrLose(log, [this] {
+      return LogLine{.level = LogLevel::kError,
+                     .event = "failure",
+                     .message = "the instance has failed: " + failure.message(),
+                     .fields = {{"answers", static_cast<int64_t>(generations.size())}}};
+    });
+  }
   TakeDeltas();
   FailEverything(ErrorFromStatus(failure));
   if (Clock::now() >= failed_at + options.failure_linger) http->Stop();
@@ -550,5 +609,7 @@ void Server::RequestStop() {
 }
 
 void Server::Wait() { impl_->http->Join(); }
+
+int64_t Server::answers_cut() const { return impl_->answers_cut; }
 
 }  // namespace sixfold::gateway

@@ -3,11 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "gateway/backend.h"
 #include "gateway/http_server.h"
@@ -32,8 +32,8 @@ struct ServerOptions {
   // After the backend has failed: how long /health and new requests are still answered, with 503
   // and the reason, before the server ends.
   std::chrono::milliseconds failure_linger{2'000};
-  // Called once, in the I/O thread, when the backend is found to have failed; may be empty.
-  std::function<void(const Status&)> on_failure;
+  // A line a request, and what happens to the server; null: nowhere. Outlives the server.
+  Log* log = nullptr;
   // A stream that has had nothing for so long (a long prompt is being computed) gets a comment
   // line, so that nothing between client and server takes it for dead.
   std::chrono::milliseconds keep_alive{15'000};
@@ -58,6 +58,8 @@ class Server {
   // Returns when the server has ended: it was told to, or the backend has failed (Backend::health
   // says so).
   void Wait();
+  // After Wait: answers that a second RequestStop or signal has cut.
+  int64_t answers_cut() const;
 
  private:
   Server();
