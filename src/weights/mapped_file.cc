@@ -3,10 +3,14 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <system_error>
 
@@ -36,7 +40,33 @@ Status CheckRegular(const std::string& path, const struct stat& info) {
   return OkStatus();
 }
 
+FileIdentity IdentityFrom(const struct stat& info, const struct statfs& system) {
+  // File systems of clusters, by statfs(2)'s f_type: NFS, SMB, Lustre, CephFS, GPFS, BeeGFS, AFS.
+  constexpr uint32_t kNetwork[] = {0x6969,     0xFE534D42, 0x0BD00BD0, 0x00C36400,
+                                   0x47504653, 0x19830326, 0x5346414F};
+  // Time stamps are as fine as the kernel's tick, at most 10 ms.
+  constexpr int64_t kTickNs = 20'000'000;
+  FileIdentity identity{
+      .bytes = static_cast<uint64_t>(info.st_size),
+      .device = info.st_dev,
+      .inode = info.st_ino,
+      .mtime_ns = info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec};
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  identity.settled = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() >
+                     identity.mtime_ns + kTickNs;
+  identity.on_network = std::find(std::begin(kNetwork), std::end(kNetwork),
+                                  static_cast<uint32_t>(system.f_type)) != std::end(kNetwork);
+  return identity;
+}
+
 }  // namespace
+
+std::optional<FileIdentity> FileIdentity::Of(const std::string& path) {
+  struct stat info = {};
+  struct statfs system = {};
+  if (::stat(path.c_str(), &info) != 0 || ::statfs(path.c_str(), &system) != 0) return std::nullopt;
+  return IdentityFrom(info, system);
+}
 
 Result<std::unique_ptr<MappedFile>> MappedFile::Open(const std::filesystem::path& path) {
   std::unique_ptr<MappedFile> file(new MappedFile);
@@ -48,6 +78,11 @@ Result<std::unique_ptr<MappedFile>> MappedFile::Open(const std::filesystem::path
   Status status = ::fstat(fd, &info) == 0
                       ? CheckRegular(file->path_, info)
                       : InvalidFile(file->path_ + ": cannot be examined: " + SystemText(errno));
+  struct statfs system = {};
+  if (status.ok() && ::fstatfs(fd, &system) != 0) {
+    status = InvalidFile(file->path_ + ": cannot be examined: " + SystemText(errno));
+  }
+  file->identity_ = IdentityFrom(info, system);
   if (status.ok()) {
     const auto size = static_cast<size_t>(info.st_size);
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
