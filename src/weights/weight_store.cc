@@ -16,6 +16,7 @@
 #include "weights/mapped_file.h"
 #include "weights/safetensors_file.h"
 #include "weights/tensor_layout.h"
+#include "weights/weights_hash.h"
 
 namespace sixfold {
 
@@ -54,7 +55,9 @@ std::string PartName(const std::string& stem, uint64_t part, uint64_t count) {
 
 }  // namespace
 
-WeightStore::~WeightStore() = default;
+WeightStore::WeightStore() : hash_(std::make_unique<WeightsHash>(*this)) {}
+
+WeightStore::~WeightStore() { hash_.reset(); }
 
 Result<std::unique_ptr<WeightStore>> WeightStore::Open(const fs::path& path) {
   std::unique_ptr<WeightStore> store(new WeightStore);

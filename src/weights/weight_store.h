@@ -25,6 +25,7 @@
 namespace sixfold {
 
 class MappedFile;
+class WeightsHash;
 
 struct TensorInfo {
   std::string name;
@@ -75,6 +76,8 @@ class WeightStore {
   // The same for all files, headers included. A kernel maps the neighbours of a page that is
   // touched along with it (64 KiB), so that reading many small tensors keeps more than they are.
   void DropAllPages() const;
+  size_t file_count() const { return files_.size(); }
+  const MappedFile& file(size_t index) const { return *files_[index]; }
   // Bytes of all files together.
   uint64_t file_bytes() const;
 
@@ -99,13 +102,16 @@ class WeightStore {
     return safetensors_metadata_;
   }
 
+  // Over every byte of the tensors; see there for when it is known.
+  WeightsHash& hash() const { return *hash_; }
+
   // XXH3 over the tensors in order of name, so that sharding and data order do not change it. Keeps
   // 16 MiB of the mapping in memory at most (DropAllPages), beside a tensor in work; nothing is
   // cached.
   uint64_t Fingerprint(HashDepth depth = HashDepth::kSampled) const;
 
  private:
-  WeightStore() = default;
+  WeightStore();
   Status OpenSafetensors(const std::filesystem::path& file);
   Status OpenShards(const std::filesystem::path& index);
   Status OpenGguf(const std::filesystem::path& file);
@@ -124,6 +130,7 @@ class WeightStore {
   std::unordered_map<std::string_view, size_t> index_;  // into tensors_, whose strings it borrows
   std::unique_ptr<GgufMetadata> gguf_;
   std::map<std::string, std::string> safetensors_metadata_;
+  std::unique_ptr<WeightsHash> hash_;  // reads the files in threads of its own: the first to go
 };
 
 // "[2, 3]", for messages.
