@@ -1,5 +1,5 @@
 // sixfold inspect: what a model, or any well-formed weight file, holds. Reads headers, the
-// vocabulary, and a sample of each tensor for the fingerprint; JSON goes out piece by piece, so
+// vocabulary, and all bytes for the fingerprint, once; JSON goes out piece by piece, so
 // that the largest tensor lists need no memory of their own.
 #include <fmt/format.h>
 
@@ -11,10 +11,12 @@
 #include "apps/output.h"
 #include "apps/tensor_summary.h"
 #include "apps/text_loading.h"
+#include "base/machine.h"
+#include "model/model.h"
 #include "text/chat_template.h"
 #include "text/utf8.h"
-#include "model/model.h"
 #include "weights/weight_store.h"
+#include "weights/weights_hash.h"
 
 namespace sixfold::apps {
 namespace {
@@ -33,7 +35,19 @@ struct Findings {
   std::optional<ModelConfig> config;
   std::string not_a_model;  // why there is no config
   std::unique_ptr<Tokenizer> tokenizer;
+  Digest256 weights{};  // WeightsHash
 };
+
+// Reads every byte of the files, unless the cache knows them.
+Result<Digest256> HashWeights(const WeightStore& store, const std::string& name) {
+  WeightsHash& hash = store.hash();
+  hash.Start({.threads = 0, .cache = HashCacheFolder()});
+  Progress progress("hashing " + name, Progress::Mode::kShown);
+  return hash.Wait(UsableCores(), [&]() -> Status {
+    progress.Update(hash.progress());
+    return OkStatus();
+  });
+}
 
 std::string Dump(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
@@ -77,6 +91,7 @@ Result<Findings> Look(const Options& options) {
   if (fs::path(findings.path).extension() != ".safetensors") {
     SF_ASSIGN_OR_RETURN(findings.tokenizer, FindTokenizer(findings.path));
   }
+  SF_ASSIGN_OR_RETURN(findings.weights, HashWeights(*findings.store, ModelName(findings.path)));
   return findings;
 }
 
@@ -143,10 +158,11 @@ ordered_json TalliesJson(const std::map<std::string, Tally>& tallies) {
 }
 
 // As a run with default settings would report it; of a file that is no model, the weights' own.
-std::string FingerprintText(const Findings& findings) {
-  if (!findings.config) return fmt::format("{:016x}", findings.store->Fingerprint());
+std::string ShownFingerprint(const Findings& findings) {
+  if (!findings.config) return FingerprintText(findings.weights);
   const bool f32 = findings.config->file_dtype == DType::kF32;
-  return ModelFingerprint(*findings.store, *findings.config, {.act = f32 ? ActDType::kF32 : ActDType::kBF16});
+  return ModelFingerprint(findings.weights, *findings.config,
+                          {.act = f32 ? ActDType::kF32 : ActDType::kBF16});
 }
 
 ordered_json SummaryJson(const Findings& findings) {
@@ -155,8 +171,8 @@ ordered_json SummaryJson(const Findings& findings) {
       {"path", findings.path},
       {"format", store.format() == WeightStore::Format::kGguf ? "gguf" : "safetensors"},
       {"file_bytes", store.file_bytes()},
-      {"fingerprint", FingerprintText(findings)},
-      {"weights_fingerprint", fmt::format("{:016x}", store.Fingerprint())},
+      {"fingerprint", ShownFingerprint(findings)},
+      {"weights_fingerprint", FingerprintText(findings.weights)},
       {"parameters", findings.summary.total.elements},
       {"total", TallyJson(findings.summary.total)},
       {"by_kind", TalliesJson(findings.summary.by_kind)},
@@ -332,8 +348,9 @@ Status PrintText(const Findings& findings) {
     text += Line("vocabulary", "none");
   text += Line("parameters", CountText(summary.total.elements));
   text += TalliesText("by kind", summary.by_kind) + TalliesText("by type", summary.by_dtype);
-  text += Line("fingerprint", FingerprintText(findings) +
-                                  (findings.config ? " (with default numerics)" : " (of the weights)"));
+  text +=
+      Line("fingerprint", ShownFingerprint(findings) +
+                              (findings.config ? " (with default numerics)" : " (of the weights)"));
   text += TensorsText(store);
   // Names come from the file: no escape sequence in them may reach the terminal.
   for (char& c : text)

@@ -17,6 +17,7 @@
 #include "model/shape.h"
 #include "text/tokenizer.h"
 #include "weights/weight_store.h"
+#include "weights/weights_hash.h"
 
 namespace sixfold::apps {
 namespace {
@@ -33,11 +34,7 @@ std::vector<fs::path> DefaultModelPlaces() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (!error) places.push_back(program.parent_path().parent_path() / "models" / kDefaultModel);
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
-    places.push_back(fs::path(cache) / "sixfold" / kDefaultModel);
-  } else if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
-    places.push_back(fs::path(home) / ".cache/sixfold" / kDefaultModel);
-  }
+  if (const fs::path cache = CacheFolder(); !cache.empty()) places.push_back(cache / kDefaultModel);
   places.push_back(kBundledModel);
   if (!error) places.push_back(program.parent_path().parent_path().parent_path() / kBundledModel);
   return places;
@@ -73,6 +70,19 @@ void AddEosTokens(const Tokenizer& tokenizer, ModelConfig* config) {
 }
 
 }  // namespace
+
+std::filesystem::path CacheFolder() {
+  // Of the XDG base directories a relative one does not count.
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && fs::path(cache).is_absolute()) return fs::path(cache) / "sixfold";
+  const char* home = std::getenv("HOME");
+  return home != nullptr && *home != '\0' ? fs::path(home) / ".cache/sixfold" : fs::path();
+}
+
+std::filesystem::path HashCacheFolder() {
+  const fs::path cache = CacheFolder();
+  return cache.empty() ? cache : cache / "hashes";
+}
 
 std::optional<std::string> DefaultModelPath() {
   std::error_code error;
@@ -145,6 +155,22 @@ Result<sixfold::ModelOptions> ModelOptionsFrom(const Options& options, const Mod
   return out;
 }
 
+namespace {
+
+// Ranks that are processes compare their weights once they have loaded: each begins with its own
+// share of the work.
+void StartHash(const WeightStore& store, const Launch& launch) {
+  HashOptions hash{.threads = std::clamp(UsableCores() / 4, 1, 8), .cache = HashCacheFolder()};
+  if (launch.mpi != nullptr) {
+    hash.shares = std::max(1, launch.mpi->ranks_on_host());
+    hash.share = launch.mpi->rank() % hash.shares;
+    hash.threads = std::max(1, hash.threads / hash.shares);
+  }
+  store.hash().Start(hash);
+}
+
+}  // namespace
+
 Result<PlannedModel> PlanModel(const Options& options, const Launch& launch,
                                const Tokenizer* tokenizer) {
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
@@ -157,6 +183,7 @@ Result<PlannedModel> PlanModel(const Options& options, const Launch& launch,
   SF_ASSIGN_OR_RETURN(const sixfold::LayoutOptions wanted, LayoutOptionsFrom(options));
   SF_RETURN_IF_ERROR(CheckLaunch(launch, wanted.mesh));
   SF_ASSIGN_OR_RETURN(Layout layout, Layout::Make(shape, wanted));
+  if (launch.mpi != nullptr && layout.world() > 1) StartHash(*store, launch);
   if (!options.MaybeInteger("threads")) {
     model_options.threads = launch.ThreadsOfRank(layout.world());
   }
@@ -188,10 +215,9 @@ InstanceSpec SpecOf(const PlannedModel& planned) {
 Result<std::unique_ptr<StepModel>> StartRanks(const PlannedModel& planned, const Options& options,
                                               const Launch& launch, LoadedModel* loaded) {
   if (planned.layout.world() == 1) {
-    SF_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                        Model::LoadShard(planned.store, planned.config, planned.options,
-                                         planned.layout, 0));
-    loaded->fingerprint = model->fingerprint();
+    SF_ASSIGN_OR_RETURN(
+        std::unique_ptr<Model> model,
+        Model::LoadShard(planned.store, planned.config, planned.options, planned.layout, 0));
     return AdaptModel(std::move(model));
   }
   const RankGroupOptions group_options = GroupOptionsFrom(options);
@@ -200,11 +226,27 @@ Result<std::unique_ptr<StepModel>> StartRanks(const PlannedModel& planned, const
                             : RankGroup::StartThreads(SpecOf(planned), group_options);
   SF_RETURN_IF_ERROR(group.status());
   loaded->group = group->get();
-  loaded->fingerprint = (*group)->fingerprint();
   return std::unique_ptr<StepModel>(std::move(*group));
 }
 
+bool ShowsFingerprint(const Options& options) {
+  return options.command() == CommandId::kServe ||
+         (options.command() == CommandId::kLogits && options.Flag("json"));
+}
+
 }  // namespace
+
+std::optional<Result<std::string>> LoadedModel::PollFingerprint() const {
+  const std::optional<Result<Digest256>> weights = store->hash().Poll();
+  if (!weights) return std::nullopt;
+  if (!weights->ok()) return weights->status();
+  return ModelFingerprint(**weights, config, options);
+}
+
+Result<std::string> LoadedModel::WaitForFingerprint() const {
+  SF_ASSIGN_OR_RETURN(const Digest256 weights, store->hash().Wait(UsableCores()));
+  return ModelFingerprint(weights, config, options);
+}
 
 Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
                               const Tokenizer* tokenizer,
@@ -212,17 +254,17 @@ Result<LoadedModel> LoadModel(const Options& options, const Launch& launch,
                               const std::function<void(const std::string&)>& remark) {
   const auto start = std::chrono::steady_clock::now();
   SF_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(options, launch, tokenizer));
-  if (!planned.generation.warning.empty()) Remark("warning: " + planned.generation.warning);
+  if (const std::string& warning = planned.generation.warning; !warning.empty())
+    remark ? remark("warning: " + warning) : Remark("warning: " + warning);
   SF_RETURN_IF_ERROR(CheckMemory(options, planned, launch));
   LoadedModel loaded{.path = planned.path,
                      .name = planned.name,
                      .config = planned.config,
                      .layout = planned.layout,
                      .generation = planned.generation,
-                     .threads = planned.options.threads,
-                     .isa = planned.options.isa,
-                     .act = planned.options.act,
-                     .file_bytes = static_cast<int64_t>(planned.store->file_bytes())};
+                     .store = planned.store,
+                     .options = planned.options};
+  if (ShowsFingerprint(options)) StartHash(*planned.store, launch);
   const bool quiet = options.Flag("quiet");
   {
     Progress progress("loading " + loaded.name,

@@ -1,6 +1,7 @@
 // From MODEL and the options to what a command works on.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,6 +27,12 @@ namespace sixfold::apps {
 // says where it is looked for). kInvalidArgument when none is named, kInvalidFile when there is
 // nothing at the path.
 Result<std::string> FindModel(const Options& options);
+
+// Where this program keeps what can be made again: $XDG_CACHE_HOME/sixfold or ~/.cache/sixfold; ""
+// without either.
+std::filesystem::path CacheFolder();
+// Where hashes of weight files are kept (weights/weights_hash.h).
+std::filesystem::path HashCacheFolder();
 
 // Where the default model lies, nullopt when it is nowhere.
 std::optional<std::string> DefaultModelPath();
@@ -65,12 +72,14 @@ struct LoadedModel {
   std::unique_ptr<StepModel> model;
   RankGroup* group = nullptr;  // the same object when there is more than one rank
   Layout layout;
-  std::string fingerprint;
   GenerationDefaults generation;
-  int threads = 1;  // of one rank
-  Isa isa = Isa::kScalar;
-  ActDType act = ActDType::kBF16;
-  int64_t file_bytes = 0;
+  std::shared_ptr<const WeightStore> store;
+  sixfold::ModelOptions options;
+
+  // ModelFingerprint; nullopt while the weights are being hashed, which LoadModel begins for the
+  // commands that show it.
+  std::optional<Result<std::string>> PollFingerprint() const;
+  Result<std::string> WaitForFingerprint() const;
 };
 
 // Opens, checks the memory, loads; progress and one line of summary on stderr unless --quiet.

@@ -52,8 +52,9 @@ Status RunLogits(const Options& options, const Launch& launch) {
     SF_RETURN_IF_ERROR(WriteRoutes(options.Text("record-routes"), loaded.layout.shape(), tokens, recorded));
   SF_RETURN_IF_ERROR(WriteStats(options, loaded.layout, model.expert_load(), loaded.group));
   if (options.Flag("json")) {
+    SF_ASSIGN_OR_RETURN(const std::string fingerprint, loaded.WaitForFingerprint());
     return Print(fmt::format("{{\"tokens\": {}, \"vocab\": {}, \"fingerprint\": \"{}\"}}\n", count,
-                             vocab, loaded.fingerprint));
+                             vocab, fingerprint));
   }
   if (!options.Flag("quiet"))
     Remark(fmt::format("{}: logits f32 [{}, {}]", output_path, count, vocab));

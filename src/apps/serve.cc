@@ -20,6 +20,8 @@
 #include "gateway/token_id_codec.h"
 #include "gateway/tokenizer_codec.h"
 #include "text/utf8.h"
+#include "weights/weight_store.h"
+#include "weights/weights_hash.h"
 
 namespace sixfold::apps {
 namespace {
@@ -95,10 +97,10 @@ LogLine StartLine(const LoadedModel& loaded, const Engine& engine, const gateway
           .fields = {{"model", name},
                      {"layout", loaded.layout.ToString()},
                      {"ranks", int64_t{loaded.layout.world()}},
-                     {"threads", int64_t{loaded.threads}},
-                     {"isa", std::string(NameOf(loaded.isa))},
-                     {"dtype", std::string(NameOf(loaded.act))},
-                     {"weights_bytes", loaded.file_bytes},
+                     {"threads", int64_t{loaded.options.threads}},
+                     {"isa", std::string(NameOf(loaded.options.isa))},
+                     {"dtype", std::string(NameOf(loaded.options.act))},
+                     {"weights_bytes", static_cast<int64_t>(loaded.store->file_bytes())},
                      {"kv_cache_bytes", options.kv_cache_memory_bytes},
                      {"memory_available_bytes", AvailableMemoryBytes()},
                      {"max_model_len", options.max_model_len},
@@ -113,10 +115,10 @@ Status Serve(const Options& options, LoadedModel loaded, const Tokenizer* tokeni
   gateway::ServerOptions server_options = ServerOptionsFrom(options, loaded);
   server_options.log = &log;
   const std::string name = server_options.served_model_names.front();
-  std::string fingerprint = loaded.fingerprint;
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                       Engine::StartWith(std::move(loaded.model), EngineOptionsFrom(options)));
-  gateway::EngineBackend backend(*engine, std::move(fingerprint));
+  gateway::EngineBackend backend(*engine, {.poll = [&loaded] { return loaded.PollFingerprint(); },
+                                           .hurry = [&loaded] { loaded.store->hash().Hurry(); }});
   const std::unique_ptr<gateway::TextCodec> codec = CodecFor(tokenizer, given_template);
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<gateway::Server> server,
                       gateway::Server::Start(std::move(server_options), backend, *codec));

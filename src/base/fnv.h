@@ -1,4 +1,5 @@
-// FNV-1a, 64 bits: for telling small things apart, never against an adversary. Weights are hashed by XXH3 (weights/).
+// FNV-1a, 64 bits: for telling small things apart, never against an adversary. Weights are hashed
+// by SHA-256 (sha256.h).
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,6 @@ struct RankGroup::Impl {
   Ledger predicted;
   bool record = false;
   StepRoutes routes, forced;
-  std::string fingerprint;
   KvGeometry geometry;
 
   std::mutex mutex;
@@ -61,7 +60,6 @@ struct RankGroup::Impl {
     RankRunner runner(spec, 0, *transport);
     Status status = runner.Load();
     std::unique_lock lock(mutex);
-    if (status.ok()) fingerprint = runner.model().fingerprint();
     const bool failed = !status.ok();
     loaded = std::move(status);
     ready = true;
@@ -229,7 +227,6 @@ int64_t RankGroup::vocab() const { return impl_->spec.config.vocab; }
 int64_t RankGroup::max_positions() const { return impl_->spec.config.max_positions; }
 std::span<const TokenId> RankGroup::eos_ids() const { return impl_->spec.config.eos_ids; }
 Status RankGroup::health() const { return impl_->transport->Failed(); }
-const std::string& RankGroup::fingerprint() const { return impl_->fingerprint; }
 
 Status RankGroup::AllocateKv(int32_t blocks) {
   return impl_->Call([blocks](RankRunner& runner) { return runner.AllocateKv(blocks); });

@@ -63,7 +63,6 @@ class RankGroup : public StepModel {
   Result<std::vector<trace::RankTrace>> TakeTrace();
   // The ordinary end of all ranks; once, by the destructor at the latest.
   Status Stop();
-  const std::string& fingerprint() const;
 
  private:
   struct Impl;

@@ -1,14 +1,16 @@
 #include "engine/rank_runner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "base/check.h"
+#include "engine/shared_hash.h"
 #include "kernels/numerics.h"
 #include "model/micro_batch.h"
+#include "weights/weights_hash.h"
 
 namespace sixfold {
 
@@ -143,9 +145,21 @@ Status RankRunner::Load() {
   return OkStatus();
 }
 
-// Ranks with another copy of the model, or started with other options, would compute nonsense together.
+// Ranks with another copy of the model, or started with other options, would compute nonsense
+// together. Options are compared first: for them no file is read.
 Status RankRunner::CheckSameModel() {
-  const std::string mine = fmt::format("model {}, layout {}", model_->fingerprint(), spec_.layout.Identity());
+  SF_RETURN_IF_ERROR(CompareToLeader(fmt::format("model {}, layout {}",
+                                                 NumericsIdentity(spec_.config, spec_.options),
+                                                 spec_.layout.Identity())));
+  SharedHash hash(spec_.store->hash(), *world_, transport_, spec_.options.threads);
+  const Result<std::optional<Digest256>> weights = hash.Run();
+  SF_RETURN_IF_ERROR(transport_.Failed());
+  SF_RETURN_IF_ERROR(Agree(weights.status()));
+  // All ranks have it or, as threads of one process, none.
+  return *weights ? CompareToLeader("weights " + FingerprintText(**weights)) : OkStatus();
+}
+
+Status RankRunner::CompareToLeader(const std::string& mine) {
   const auto* bytes = reinterpret_cast<const std::byte*>(mine.data());
   message_.assign(bytes, bytes + mine.size());
   SF_RETURN_IF_ERROR(world_->Broadcast(0, &message_));

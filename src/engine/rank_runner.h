@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -77,6 +78,7 @@ class RankRunner {
   Status Tell(const RankCommand& command);
   Status Agree(const Status& mine);
   Status CheckSameModel();
+  Status CompareToLeader(const std::string& mine);
   Status Take(const RankCommand& command);
   Status AllocateMine(int32_t blocks);
   Status RunMine(const RankCommand& command);

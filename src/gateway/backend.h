@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -30,7 +31,10 @@ class Backend {
 
   virtual int64_t max_model_len() const = 0;  // prompt and answer together, tokens
   virtual int64_t vocab() const = 0;
-  virtual std::string fingerprint() const = 0;
+  // Of the model; nullopt while its weights are being hashed, an error when they cannot be.
+  virtual std::optional<Result<std::string>> fingerprint() const = 0;
+  // Somebody waits for it.
+  virtual void HurryFingerprint() {}
 };
 
 }  // namespace sixfold::gateway

@@ -2,6 +2,8 @@
 // without an engine.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,8 +15,12 @@ namespace sixfold::gateway {
 // Thread rule: as Backend. `engine` outlives it.
 class EngineBackend final : public Backend {
  public:
-  // fingerprint: of the model that the engine runs.
-  EngineBackend(Engine& engine, std::string fingerprint)
+  // Of the model that the engine runs: as the methods of Backend.
+  struct Fingerprint {
+    std::function<std::optional<Result<std::string>>()> poll;
+    std::function<void()> hurry;
+  };
+  EngineBackend(Engine& engine, Fingerprint fingerprint)
       : engine_(engine), fingerprint_(std::move(fingerprint)) {}
 
   Result<RequestId> Submit(Request request, Sink sink) override {
@@ -26,11 +32,12 @@ class EngineBackend final : public Backend {
   Status health() const override { return engine_.health(); }
   int64_t max_model_len() const override { return engine_.options().max_model_len; }
   int64_t vocab() const override { return engine_.vocab(); }
-  std::string fingerprint() const override { return fingerprint_; }
+  std::optional<Result<std::string>> fingerprint() const override { return fingerprint_.poll(); }
+  void HurryFingerprint() override { fingerprint_.hurry(); }
 
  private:
   Engine& engine_;
-  const std::string fingerprint_;
+  const Fingerprint fingerprint_;
 };
 
 }  // namespace sixfold::gateway

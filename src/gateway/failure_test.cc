@@ -38,7 +38,9 @@ class EngineServer {
     auto started = Engine::StartWith(MakeFakeModel(model), options);
     SF_CHECK(started.ok());
     engine = std::move(started).value();
-    backend.emplace(*engine, "fp_fake");
+    backend.emplace(*engine, EngineBackend::Fingerprint{
+                                 .poll = [] { return Result<std::string>(std::string("fp_fake")); },
+                                 .hurry = [] {}});
     server_options.http.port = 0;
     server_options.served_model_names = {"m"};
     auto listening = Server::Start(std::move(server_options), *backend, codec);

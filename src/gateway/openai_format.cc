@@ -111,7 +111,8 @@ void WriteUsage(JsonWriter& out, const Usage& usage) {
 void WriteHead(JsonWriter& out, const AnswerHead& head, const char* object) {
   out.BeginObject().Key("id").String(head.id).Key("object").String(object).Key("created").Int(
       head.created);
-  out.Key("model").String(head.model).Key("system_fingerprint").String(head.fingerprint);
+  out.Key("model").String(head.model).Key("system_fingerprint");
+  head.fingerprint.empty() ? out.Null() : out.String(head.fingerprint);
 }
 
 const char* ChunkObject(Endpoint endpoint) {

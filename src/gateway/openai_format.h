@@ -19,7 +19,7 @@ struct AnswerHead {
   std::string id;       // "chatcmpl-…" or "cmpl-…"
   int64_t created = 0;  // seconds since 1970
   std::string model;
-  std::string fingerprint;
+  std::string fingerprint;  // "": not known yet
 };
 
 struct Usage {

@@ -129,6 +129,12 @@ std::string Answers(int64_t count) {
   return std::to_string(count) + (count == 1 ? " answer" : " answers");
 }
 
+// No answer waits for it: "" until it is known.
+std::string KnownFingerprint(const Backend& backend) {
+  const std::optional<Result<std::string>> fingerprint = backend.fingerprint();
+  return fingerprint && fingerprint->ok() ? **fingerprint : "";
+}
+
 ApiError ShuttingDown() {
   return ErrorFromStatus(
       Status(StatusCode::kUnavailable, "the server is shutting down; try another or later"));
@@ -169,6 +175,8 @@ struct Server::Impl final : HttpHandler {
   void AnswerPreflight(Exchange& exchange, const Asked& asked);
   void AnswerModel(Exchange& exchange, std::string_view path, const Asked& asked);
   void AnswerGet(Exchange& exchange, Route route, const Asked& asked);
+  void AnswerVersion(std::shared_ptr<Exchange> exchange, HttpRequest request, Headers headers);
+  void AnswerVersionWaiters();
   void StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint endpoint, HttpRequest request);
   void OnPrepared(Preparation& preparation);
   void TakeDeltas();
@@ -200,6 +208,13 @@ struct Server::Impl final : HttpHandler {
     std::shared_ptr<std::atomic<bool>> lost;  // a Delta of it: set by a sink
   };
   std::unordered_map<uint64_t, Running> generations;
+  struct VersionWaiter {
+    std::shared_ptr<Exchange> exchange;
+    HttpRequest request;
+    Headers headers;
+    std::shared_ptr<bool> wanted;  // false: the client has gone
+  };
+  std::vector<VersionWaiter> version_waiters;  // of GET /version; at most one a connection
   uint64_t busy = 0;  // key of the generation that is being called, 0: none
   uint64_t next_key = 1;
   std::mt19937_64 random{std::random_device{}()};
@@ -292,6 +307,8 @@ void Server::Impl::OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest req
     response.headers.emplace_back("allow", IsPost(route) ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
     return Answer(*exchange, std::move(response), asked, error);
   }
+  if (route == Route::kVersion)
+    return AnswerVersion(std::move(exchange), std::move(request), asked.headers);
   if (!IsPost(route)) return AnswerGet(*exchange, route, asked);
   if (stop_requests > 0) return AnswerError(*exchange, ShuttingDown(), asked);
   StartGeneration(std::move(exchange),
@@ -348,11 +365,40 @@ void Server::Impl::AnswerGet(Exchange& exchange, Route route, const Asked& asked
                                              .model_name = card.names.front(),
                                              .connections = http->connections()})},
                     asked);
-    default:
-      out.BeginObject().Key("version").String(options.version);
-      out.Key("fingerprint").String(backend.fingerprint()).EndObject();
+    default: return;  // AnswerVersion
   }
   Answer(exchange, {.body = std::move(out).Take()}, asked);
+}
+
+// Waits for the fingerprint, which takes a while after the start of a large model; nothing else
+// does.
+void Server::Impl::AnswerVersion(std::shared_ptr<Exchange> exchange, HttpRequest request,
+                                 Headers headers) {
+  const std::optional<Result<std::string>> fingerprint = backend.fingerprint();
+  if (!fingerprint && stop_requests == 0) {
+    const auto wanted = std::make_shared<bool>(true);
+    exchange->SetCallbacks([wanted] { *wanted = false; }, [] {});
+    version_waiters.push_back(
+        {std::move(exchange), std::move(request), std::move(headers), wanted});
+    return backend.HurryFingerprint();
+  }
+  JsonWriter out;
+  out.BeginObject().Key("version").String(options.version).Key("fingerprint");
+  fingerprint && fingerprint->ok() ? out.String(**fingerprint) : out.Null();
+  if (fingerprint && !fingerprint->ok())
+    out.Key("fingerprint_error").String(fingerprint->status().message());
+  out.EndObject();
+  Answer(*exchange, {.body = std::move(out).Take()}, {request, std::move(headers)});
+}
+
+void Server::Impl::AnswerVersionWaiters() {
+  std::erase_if(version_waiters, [](const VersionWaiter& w) { return !*w.wanted; });
+  if (version_waiters.empty() || (!backend.fingerprint() && stop_requests == 0)) return;
+  while (!version_waiters.empty()) {
+    VersionWaiter waiter = std::move(version_waiters.back());
+    version_waiters.pop_back();
+    AnswerVersion(std::move(waiter.exchange), std::move(waiter.request), std::move(waiter.headers));
+  }
 }
 
 std::string Server::Impl::NewId(const char* prefix) {
@@ -378,7 +424,7 @@ void Server::Impl::StartGeneration(std::shared_ptr<Exchange> exchange, Endpoint 
                   .id = NewId(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-"),
                   .created = std::time(nullptr),
                   .model = card.names.front(),
-                  .fingerprint = backend.fingerprint()};
+                  .fingerprint = KnownFingerprint(backend)};
   Headers headers = CommonHeaders(request.request_id.empty() ? head.id : request.request_id);
   auto preparation = std::make_shared<Preparation>();
   preparation->key = key;
@@ -519,6 +565,7 @@ void Server::Impl::Tick() {
   if (stop_requests > 1) FailEverything(ShuttingDown());
   if (stop_requests == 1 && Clock::now() > drain_until)
     Cut("the time to drain is over (--drain-timeout)");
+  AnswerVersionWaiters();
   EndIfDrained();
   if (failure.ok()) {
     failure = backend.health();
@@ -560,6 +607,7 @@ Server::~Server() {
   });
   impl_->http->Join();
   impl_->generations.clear();  // before `http`, whose connections they hold
+  impl_->version_waiters.clear();
 }
 
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, Backend& backend,

@@ -327,6 +327,43 @@ TEST(Server, ModelsAndUnknownOnes) {
   EXPECT_EQ(under.Post(kChatPath, body.dump()).status, 200);
 }
 
+// The hash of a large model takes longer than its loading: answers do not wait for it, /version
+// does.
+TEST(Server, OnlyVersionWaitsForTheFingerprint) {
+  std::atomic<bool> known = false;
+  ScriptOptions script = SayText("a");
+  script.fingerprint = [&]() -> std::optional<Result<std::string>> {
+    if (!known) return std::nullopt;
+    return std::string("fp_late");
+  };
+  TestServer under(std::move(script), {.version = "1.2"});
+  RawClient waiting = under.Connect();
+  waiting.Send("GET /version HTTP/1.1\r\nhost: x\r\n\r\n");
+  RawClient gone = under.Connect();
+  gone.Send("GET /version HTTP/1.1\r\nhost: x\r\n\r\n");
+  EXPECT_TRUE(
+      Json::parse(under.Post(kChatPath, ChatBody().dump()).body)["system_fingerprint"].is_null());
+  EXPECT_EQ(under.Get("/health").status, 200);
+  known = true;
+  EXPECT_EQ(Json::parse(waiting.ReadResponse().body)["fingerprint"], "fp_late");
+  EXPECT_TRUE(under.backend.hurried());
+  EXPECT_EQ(Json::parse(under.Post(kChatPath, ChatBody().dump()).body)["system_fingerprint"],
+            "fp_late");
+}
+
+TEST(Server, AFingerprintThatCannotBeKnownIsAnError) {
+  ScriptOptions script = SayText("a");
+  script.fingerprint = []() -> std::optional<Result<std::string>> {
+    return InvalidFile("m.gguf: was written to");
+  };
+  TestServer under(std::move(script));
+  const Json version = Json::parse(under.Get("/version").body);
+  EXPECT_TRUE(version["fingerprint"].is_null());
+  EXPECT_EQ(version["fingerprint_error"], "m.gguf: was written to");
+  EXPECT_TRUE(
+      Json::parse(under.Post(kChatPath, ChatBody().dump()).body)["system_fingerprint"].is_null());
+}
+
 TEST(Server, RoutesMethodsAndCors) {
   TestServer under(SayText("a"), {.version = "1.2"});
   EXPECT_EQ(under.Get("/nothing").status, 404);

@@ -24,11 +24,27 @@ constexpr int kNumericsVersion = 1;
 
 }  // namespace
 
-std::string ModelFingerprint(const WeightStore& store, const ModelConfig& config, const ModelOptions& o) {
-  constexpr uint64_t kMix = 0x9e3779b97f4a7c15u;
-  return fmt::format("{:016x}-{}{}-{}-c{}-l{}", store.Fingerprint() ^ config.source_hash * kMix,
-                     o.numerics == Numerics::kReproducible ? "r" : "f", kNumericsVersion, NameOf(o.act),
-                     o.attention_chunk, o.reduction_leaves);
+namespace {
+
+std::string NumericsText(const ModelOptions& o) {
+  return fmt::format("{}{}-{}-c{}-l{}", o.numerics == Numerics::kReproducible ? "r" : "f",
+                     kNumericsVersion, NameOf(o.act), o.attention_chunk, o.reduction_leaves);
+}
+
+}  // namespace
+
+std::string NumericsIdentity(const ModelConfig& config, const ModelOptions& options) {
+  return fmt::format("{:016x}-{}", config.source_hash, NumericsText(options));
+}
+
+std::string ModelFingerprint(const Digest256& weights, const ModelConfig& config,
+                             const ModelOptions& options) {
+  const Digest256 both = Sha256().Add(weights).Add(config.source_hash).Finish();
+  return FingerprintText(both) + "-" + NumericsText(options);
+}
+
+std::string FingerprintText(const Digest256& digest) {
+  return HexText(std::span(digest).first(16));
 }
 
 struct Model::Impl {
@@ -86,7 +102,6 @@ struct Model::Impl {
   ModelWeights weights;
   std::vector<float> inverse_frequencies;
   float rotation_magnitude = 1.0f;
-  std::string fingerprint;
   ForwardScratch scratch;
   StageBuffers buffers;
   std::optional<ExpertExchange> exchange;
@@ -119,7 +134,6 @@ Result<std::unique_ptr<Model>> Model::LoadShard(std::shared_ptr<const WeightStor
   SF_ASSIGN_OR_RETURN(m.weights, LoadWeights(*m.store, m.config, m.options, m.layout, rank, m.pool));
   m.inverse_frequencies = InverseFrequencies(m.config.rope, m.config.rotary_dim());
   m.rotation_magnitude = RotationMagnitude(m.config.rope);
-  m.fingerprint = ModelFingerprint(*m.store, m.config, m.options);
   m.store->DropAllPages();  // what is left: norms, edges of tensors
   m.SetUpExperts(rank);
   if (layout.cp() > 1) m.context.emplace(m.layout, m.shard, m.ops);
@@ -131,7 +145,6 @@ const RankShard& Model::shard() const { return impl_->shard; }
 const ModelConfig& Model::config() const { return impl_->config; }
 const ModelOptions& Model::options() const { return impl_->options; }
 int64_t Model::packed_bytes() const { return impl_->weights.packed_bytes; }
-const std::string& Model::fingerprint() const { return impl_->fingerprint; }
 
 KvGeometry Model::kv_geometry() const { return KvGeometryOf(impl_->layout, impl_->shard); }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sha256.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "kernels/numerics.h"
@@ -34,8 +35,14 @@ struct ModelOptions {
   std::function<void(double done)> on_progress;    // 0 to 1 while weights are packed; may be empty
 };
 
-// Hash over weights, config, dtypes, numerics mode and version, leaves and chunk: unequal ones never share K/V.
-std::string ModelFingerprint(const WeightStore& store, const ModelConfig& config, const ModelOptions& options);
+// What of the arithmetic is not in the weights: config, dtypes, numerics mode and version, leaves
+// and chunk.
+std::string NumericsIdentity(const ModelConfig& config, const ModelOptions& options);
+// That and the weights (WeightsHash): K/V of unequal fingerprints are never shared.
+std::string ModelFingerprint(const Digest256& weights, const ModelConfig& config,
+                             const ModelOptions& options);
+// 128 bits of a hash as hex digits.
+std::string FingerprintText(const Digest256& digest);
 
 // One step of a rank's stage.
 struct StageWork {
@@ -69,7 +76,6 @@ class Model {
   const ModelOptions& options() const;
   KvGeometry kv_geometry() const;
   int64_t packed_bytes() const;
-  const std::string& fingerprint() const;  // ModelFingerprint
 
   // Whole models only. Runs one pass; writes K/V of its rows to kv. Returns logits [sum of logit_rows][vocab], valid until the next call.
   // Token ids must be in [0, vocab) (a bug otherwise: callers check requests).

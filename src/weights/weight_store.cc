@@ -1,11 +1,8 @@
 #include "weights/weight_store.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <new>
-#include <numeric>
 #include <optional>
 #include <system_error>
 #include <tuple>
@@ -372,64 +369,6 @@ Status WeightStore::AttachScales(const TensorInfo& tensor, int64_t slices, int64
   view->scales.dtype = scales->dtype;
   view->scales.cols = grid_cols;
   return OkStatus();
-}
-
-namespace {
-
-void HashU64(XXH3_state_t* state, uint64_t value) {
-  XXH3_64bits_update(state, &value, sizeof(value));
-}
-
-// The length first, so that neighbouring texts cannot trade bytes.
-void HashBytes(XXH3_state_t* state, const void* data, size_t size) {
-  HashU64(state, size);
-  XXH3_64bits_update(state, data, size);
-}
-
-void HashText(XXH3_state_t* state, std::string_view text) {
-  HashBytes(state, text.data(), text.size());
-}
-
-}  // namespace
-
-uint64_t WeightStore::Fingerprint(HashDepth depth) const {
-  constexpr size_t kSampleBytes = 4096;
-  constexpr size_t kDropBytes = size_t{16} << 20;       // at most that much stays mapped
-  constexpr size_t kMappedAround = 2 * (size_t{64} << 10);  // by the kernel, at two places
-  size_t mapped = 0;
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  std::vector<size_t> order(tensors_.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return tensors_[a].name < tensors_[b].name; });
-  HashU64(&state, order.size());
-  for (const size_t i : order) {
-    const TensorInfo& tensor = tensors_[i];
-    HashText(&state, tensor.name);
-    HashText(&state, NameOf(tensor.dtype));
-    HashBytes(&state, tensor.shape.data(), tensor.shape.size() * sizeof(int64_t));
-    const auto bytes = Bytes(tensor);
-    if (depth == HashDepth::kWhole || bytes.size() <= 2 * kSampleBytes) {
-      HashBytes(&state, bytes.data(), bytes.size());
-    } else {
-      HashBytes(&state, bytes.data(), kSampleBytes);
-      HashBytes(&state, bytes.data() + bytes.size() - kSampleBytes, kSampleBytes);
-    }
-    mapped += kMappedAround + (depth == HashDepth::kWhole ? bytes.size() : 0);
-    if (mapped >= kDropBytes) {
-      DropAllPages();
-      mapped = 0;
-    }
-  }
-  if (gguf_ != nullptr) {
-    for (const GgufEntry& entry : gguf_->entries()) {
-      HashText(&state, entry.key);
-      const auto raw = gguf_->Raw(entry);
-      HashBytes(&state, raw.data(), raw.size());
-    }
-  }
-  return XXH3_64bits_digest(&state);
 }
 
 }  // namespace sixfold

@@ -47,10 +47,6 @@ struct TensorInfo {
 class WeightStore {
  public:
   enum class Format { kSafetensors, kGguf };
-  // kSampled covers every name, type and shape, the GGUF metadata, and the first and last 4 KiB of
-  // each tensor: an edit deep inside a large tensor goes unseen. kWhole reads every byte.
-  enum class HashDepth { kSampled, kWhole };
-
   // `path`: a folder with model.safetensors or model.safetensors.index.json, that index, one
   // .safetensors file, or one .gguf file (of a split GGUF, its first part).
   static Result<std::unique_ptr<WeightStore>> Open(const std::filesystem::path& path);
@@ -104,11 +100,6 @@ class WeightStore {
 
   // Over every byte of the tensors; see there for when it is known.
   WeightsHash& hash() const { return *hash_; }
-
-  // XXH3 over the tensors in order of name, so that sharding and data order do not change it. Keeps
-  // 16 MiB of the mapping in memory at most (DropAllPages), beside a tensor in work; nothing is
-  // cached.
-  uint64_t Fingerprint(HashDepth depth = HashDepth::kSampled) const;
 
  private:
   WeightStore();

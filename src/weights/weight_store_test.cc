@@ -316,44 +316,6 @@ TEST(WeightStore, ChecksTheGridOfF8Scales) {
               HasSubstr("holds block scales, F32 or BF16 was expected"));
 }
 
-TEST(WeightStore, FingerprintIgnoresShardingAndSeesBytesNamesAndShapes) {
-  const TempDir dir;
-  const auto print = [](const fs::path& path, WeightStore::HashDepth depth) {
-    const auto store = WeightStore::Open(path);
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
-    return (*store)->Fingerprint(depth);
-  };
-  using Depth = WeightStore::HashDepth;
-  dir.Write("m-1.safetensors", Shard("a", 3, '\1'));
-  dir.Write("m-2.safetensors", Shard("b", 5000, '\2'));
-  const fs::path index = dir.Write("model.safetensors.index.json", kIndex);
-  const auto header = [](const char* a, const char* shape) {
-    return std::string(R"({"b":{"dtype":"F32","shape":[5000],"data_offsets":[0,20000]},")") + a +
-           R"(":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":[20000,20012]}})";
-  };
-  std::string data = std::string(20000, '\2') + std::string(12, '\1');
-  const fs::path one = dir.Write("one.safetensors", SafetensorsBytes(header("a", "[3]"), data));
-  const uint64_t sampled = print(one, Depth::kSampled);
-  const uint64_t whole = print(one, Depth::kWhole);
-  EXPECT_EQ(sampled, print(index, Depth::kSampled));
-  EXPECT_EQ(whole, print(index, Depth::kWhole));
-  const auto changed = [&](const std::string& bytes, Depth depth) {
-    return print(dir.Write("changed.safetensors", bytes), depth);
-  };
-  EXPECT_NE(sampled, changed(SafetensorsBytes(header("c", "[3]"), data), Depth::kSampled));
-  EXPECT_NE(sampled, changed(SafetensorsBytes(header("a", "[1,3]"), data), Depth::kSampled));
-  data[20001] = '\7';
-  EXPECT_NE(sampled, changed(SafetensorsBytes(header("a", "[3]"), data), Depth::kSampled));
-  data[20001] = '\1';
-  data[10000] = '\7';
-  EXPECT_EQ(sampled, changed(SafetensorsBytes(header("a", "[3]"), data), Depth::kSampled));
-  EXPECT_NE(whole, changed(SafetensorsBytes(header("a", "[3]"), data), Depth::kWhole));
-  const auto gguf = [&](uint32_t value) {
-    return print(dir.Write("g.gguf", GgufWriter().U32("k", value).Build()), Depth::kSampled);
-  };
-  EXPECT_NE(gguf(1), gguf(2));
-}
-
 TEST(WeightStore, OpensEveryGoldenModel) {
   int models = 0;
   for (const auto& entry : fs::directory_iterator("tests/golden")) {

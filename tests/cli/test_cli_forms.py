@@ -1,7 +1,9 @@
 """Arguments, exit codes and shapes of answers: what scripts rely on."""
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -171,13 +173,60 @@ def test_logits_to_stdout_and_in_json(sixfold, tiny, tmp_path):
     assert os.listdir(tmp_path) == ["l.safetensors"]
 
 
+def tree_hash(path):
+    """The tree of src/weights/weights_hash.h over a safetensors file, by hashlib."""
+    piece = 4 << 20
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = {name: entry for name, entry in json.loads(raw[8:8 + length]).items() if name != "__metadata__"}
+    number = lambda n: n.to_bytes(8, "little")
+    sized = lambda text: number(len(text)) + text
+    digest = lambda data: hashlib.sha256(data).digest()
+    root = b"\2" + number(len(header))
+    for name, entry in sorted(header.items(), key=lambda item: item[0].encode()):
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        pieces = b"".join(digest(b"\0" + raw[at:min(at + piece, end)]) for at in range(begin, end, piece))
+        shape = number(len(entry["shape"])) + b"".join(map(number, entry["shape"]))
+        root += sized(name.encode()) + sized(entry["dtype"].encode()) + shape + digest(b"\1" + number(end - begin) + pieces)
+    return digest(root).hex()[:32]
+
+
+def test_fingerprints_cover_every_byte_and_are_cached(sixfold, tmp_path):
+    def prints(folder):
+        answer = sixfold("inspect", folder, "--json", env={"XDG_CACHE_HOME": str(tmp_path / "cache")}).json()
+        return answer["weights_fingerprint"], answer["fingerprint"]
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(GOLDEN / "llama_gqa", first)
+    weights, whole = prints(first)
+    assert weights == tree_hash(first / "model.safetensors")
+    shutil.copytree(first, second)
+    assert prints(second) == (weights, whole)  # wherever it lies
+    file = second / "model.safetensors"
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+    os.utime(file, (1e9, 1e9))
+    changed = prints(second)
+    assert changed[0] == tree_hash(file) != weights and changed[1] != whole
+    entries = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache/sixfold/hashes").iterdir()}
+    assert entries and prints(second) == changed  # now from the cache
+    assert entries == {path: path.stat().st_mtime_ns for path in (tmp_path / "cache/sixfold/hashes").iterdir()}
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)  # and not from the cache, for the time of change is another
+    assert prints(second) == (weights, whole)
+    config = json.loads((second / "config.json").read_text())
+    (second / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-4}))
+    assert prints(second)[0] == weights and prints(second)[1] != whole
+
+
 def test_inspect_of_a_model_a_quantised_file_and_a_file_of_tensors(sixfold, tiny):
     model = sixfold("inspect", tiny, "--json").json()
     assert model["architecture"] == "LlamaForCausalLM"
     assert model["model"]["layers"] > 0 and model["model"]["kv_bytes_per_token"] > 0
     assert sum(kind["bytes"] for kind in model["by_kind"].values()) == model["total"]["bytes"]
     assert {"embedding", "attention", "ffn", "norm"} <= set(model["by_kind"])
-    assert len(model["weights_fingerprint"]) == 16
+    assert len(model["weights_fingerprint"]) == 32
     quantised = sixfold("inspect", GOLDEN / "quant" / "Q5_K.gguf", "--json").json()
     assert quantised["model"] is None and quantised["not_a_model"]
     assert "Q5_K" in quantised["by_dtype"]

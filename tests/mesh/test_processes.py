@@ -143,6 +143,23 @@ class TestExitCodes:
         code, _, err = mpi_job.run(1, command, tmp_path, timeout=60)
         assert code == 2 and "rank 1" in err and "same files and flags" in err, err
 
+    def test_with_one_other_byte_in_the_middle_of_a_tensor(self, sixfold, tmp_path):
+        other = tiny_models.copy("llama_gqa", tmp_path / "other")
+        file = other / "model.safetensors"
+        raw = bytearray(file.read_bytes())
+        begin = 8 + int.from_bytes(raw[:8], "little")
+        header = json.loads(raw[8:begin])
+        header.pop("__metadata__", None)
+        tensor = max(header.values(), key=lambda entry: entry["data_offsets"][1] - entry["data_offsets"][0])["data_offsets"]
+        assert tensor[1] - tensor[0] > 3 * 4096
+        raw[begin + sum(tensor) // 2] ^= 1
+        file.unlink()
+        file.write_bytes(raw)
+        ask = ["-tp", "2", "--tokens", "1,2", "--output", tmp_path / "logits"]
+        command = [sixfold.binary, "logits", GOLDEN / "llama_gqa", *ask, ":", "-n", "1", sixfold.binary, "logits", other, *ask]
+        code, _, err = mpi_job.run(1, command, tmp_path, timeout=60)
+        assert code == 2 and "rank 1" in err and "'weights " in err and "same files and flags" in err, err
+
     def test_with_another_placement_of_experts(self, sixfold, tmp_path):
         for rank in range(2):
             (tmp_path / f"placement{rank}").write_text(json.dumps({"1": [rank, 1 - rank] * 2}))

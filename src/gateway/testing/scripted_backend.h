@@ -2,6 +2,7 @@
 // step, with an engine's limits (places, queue, context) and its answers to aborts.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -25,6 +26,8 @@ struct ScriptOptions {
   std::chrono::microseconds step_time{500};
   // The tokens of a choice, without the end of sequence, which follows them. Must be set.
   std::function<std::vector<TokenId>(const Request& request, int choice, uint64_t seed)> script;
+  // Empty: always "fp_scripted".
+  std::function<std::optional<Result<std::string>>()> fingerprint;
   // Called before each token; a failure ends the choice with kError. May be empty.
   std::function<Status(const Request& request, int choice, int64_t position)> fault;
 };
@@ -42,7 +45,12 @@ class ScriptedBackend final : public Backend {
   Status health() const override { return OkStatus(); }
   int64_t max_model_len() const override { return options_.max_model_len; }
   int64_t vocab() const override { return options_.vocab; }
-  std::string fingerprint() const override { return "fp_scripted"; }
+  std::optional<Result<std::string>> fingerprint() const override {
+    if (options_.fingerprint) return options_.fingerprint();
+    return std::string("fp_scripted");
+  }
+  void HurryFingerprint() override { hurried_ = true; }
+  bool hurried() const { return hurried_; }
 
   uint64_t submitted() const;
   // Sampling of the last accepted request.
@@ -86,6 +94,7 @@ class ScriptedBackend final : public Backend {
   std::vector<TokenId> last_prompt_;
   bool stop_ = false;
   bool calling_sinks_ = false;
+  std::atomic<bool> hurried_ = false;
   std::thread thread_;
 };
 
