@@ -14,6 +14,7 @@
 #include "base/machine.h"
 #include "model/model.h"
 #include "text/chat_template.h"
+#include "text/turn_end.h"
 #include "text/utf8.h"
 #include "weights/weight_store.h"
 #include "weights/weights_hash.h"
@@ -36,6 +37,7 @@ struct Findings {
   std::string not_a_model;  // why there is no config
   std::unique_ptr<Tokenizer> tokenizer;
   Digest256 weights{};  // WeightsHash
+  std::vector<EndToken> end_tokens;  // a token that several places name is there several times
 };
 
 // Reads every byte of the files, unless the cache knows them.
@@ -82,6 +84,40 @@ Status ReadConfig(Findings* findings) {
   return OkStatus();
 }
 
+// Of the files that the model's config reads them from, then of the tokenizer's, then of the chat
+// template.
+Result<std::vector<EndToken>> FindEndTokens(const Findings& findings) {
+  std::vector<EndToken> ends;
+  const auto add = [&ends](TokenId id, std::string source) {
+    const auto same = [&](const EndToken& known) {
+      return known.id == id && known.source == source;
+    };
+    if (std::none_of(ends.begin(), ends.end(), same)) ends.push_back({id, std::move(source)});
+  };
+  if (const GgufMetadata* gguf = findings.store->gguf()) {
+    for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+      const Result<int64_t> id = gguf->Has(key) ? gguf->GetI64(key) : Result<int64_t>(-1);
+      if (findings.config && id.ok() && *id >= 0 && *id < findings.config->vocab)
+        add(static_cast<TokenId>(*id), key);
+    }
+  } else if (findings.config) {
+    const fs::path folder = fs::is_directory(findings.path) ? fs::path(findings.path)
+                                                            : fs::path(findings.path).parent_path();
+    SF_ASSIGN_OR_RETURN(const ModelConfig config, ConfigFromHf(folder / "config.json"));
+    for (const TokenId id : config.eos_ids) add(id, "config.json");
+    std::error_code error;
+    if (const fs::path generation = folder / "generation_config.json";
+        fs::exists(generation, error)) {
+      for (const TokenId id : GenerationDefaultsFromHf(generation).eos_ids)
+        add(id, "generation_config.json");
+    }
+  }
+  if (findings.tokenizer != nullptr) {
+    for (const EndToken& end : EndTokens(*findings.tokenizer, "")) add(end.id, end.source);
+  }
+  return ends;
+}
+
 Result<Findings> Look(const Options& options) {
   Findings findings;
   SF_ASSIGN_OR_RETURN(findings.path, FindModel(options));
@@ -92,6 +128,7 @@ Result<Findings> Look(const Options& options) {
     SF_ASSIGN_OR_RETURN(findings.tokenizer, FindTokenizer(findings.path));
   }
   SF_ASSIGN_OR_RETURN(findings.weights, HashWeights(*findings.store, ModelName(findings.path)));
+  SF_ASSIGN_OR_RETURN(findings.end_tokens, FindEndTokens(findings));
   return findings;
 }
 
@@ -137,10 +174,45 @@ ordered_json ConfigJson(const ModelConfig& c) {
   return json;
 }
 
+// Each token once, in order, with the sources that name it.
+std::vector<std::pair<TokenId, std::vector<std::string>>> Grouped(
+    const std::vector<EndToken>& ends) {
+  std::vector<std::pair<TokenId, std::vector<std::string>>> grouped;
+  for (const EndToken& end : ends) {
+    const auto same = [&end](const auto& known) { return known.first == end.id; };
+    auto found = std::find_if(grouped.begin(), grouped.end(), same);
+    if (found == grouped.end()) found = grouped.insert(grouped.end(), {end.id, {}});
+    found->second.push_back(end.source);
+  }
+  return grouped;
+}
+
+std::string TokenName(const Tokenizer* tokenizer, TokenId id) {
+  return tokenizer == nullptr ? "" : tokenizer->TokenText(id);
+}
+
+ordered_json EndTokensJson(const Findings& findings) {
+  ordered_json json = ordered_json::array();
+  for (const auto& [id, sources] : Grouped(findings.end_tokens)) {
+    json.push_back(
+        {{"id", id}, {"token", TokenName(findings.tokenizer.get(), id)}, {"sources", sources}});
+  }
+  return json;
+}
+
+ordered_json WishJson(std::optional<bool> wish) {
+  return wish ? ordered_json(*wish) : ordered_json();
+}
+
 ordered_json VocabularyJson(const Tokenizer& tokenizer) {
   ordered_json json = {{"tokens", tokenizer.vocab_size()}};
   json["bos_token_id"] = tokenizer.bos_id() ? ordered_json(*tokenizer.bos_id()) : ordered_json();
   json["eos_token_ids"] = tokenizer.eos_ids();
+  json["adds_bos"] = tokenizer.AddsBos();
+  json["adds_eos"] = tokenizer.AddsEos();
+  json["add_bos_token"] = WishJson(tokenizer.wants_bos());
+  json["add_eos_token"] = WishJson(tokenizer.wants_eos());
+  json["warnings"] = tokenizer.warnings();
   ordered_json special = ordered_json::object();
   for (const auto& [role, text] : tokenizer.special_tokens()) special[role] = text;
   json["special_tokens"] = std::move(special);
@@ -182,6 +254,7 @@ ordered_json SummaryJson(const Findings& findings) {
   json["model"] = findings.config ? ConfigJson(*findings.config) : ordered_json();
   if (!findings.config) json["not_a_model"] = findings.not_a_model;
   json["vocabulary"] = findings.tokenizer ? VocabularyJson(*findings.tokenizer) : ordered_json();
+  json["end_tokens"] = EndTokensJson(findings);
   const std::string* chat =
       findings.tokenizer ? SelectChatTemplate(*findings.tokenizer, false) : nullptr;
   json["chat_template"] = chat != nullptr ? ordered_json(*chat) : ordered_json();
@@ -296,6 +369,41 @@ std::string ConfigText(const ModelConfig& c) {
   return text;
 }
 
+// What is put around texts, and where tokenizer_config.json asks for something else.
+std::string FrameText(const Tokenizer& tokenizer) {
+  const bool bos = tokenizer.AddsBos(), eos = tokenizer.AddsEos();
+  std::string text = Line("texts", bos && eos ? "between BOS and EOS"
+                                   : bos      ? "after BOS"
+                                   : eos      ? "before EOS"
+                                              : "as they are");
+  const auto differs = [](std::optional<bool> wish, bool fact) { return wish && *wish != fact; };
+  if (differs(tokenizer.wants_bos(), bos)) {
+    text += Line(
+        "",
+        fmt::format(
+            "add_bos_token is {0} in tokenizer_config.json; transformers 5 passes over it, as this "
+            "does: --add-bos-token {0} follows it",
+            *tokenizer.wants_bos()));
+  }
+  if (differs(tokenizer.wants_eos(), eos)) {
+    text += Line("", fmt::format("add_eos_token is {} in tokenizer_config.json; transformers 5 "
+                                 "passes over it, as this does",
+                                 *tokenizer.wants_eos()));
+  }
+  return text;
+}
+
+std::string EndTokensText(const Findings& findings) {
+  std::string text;
+  for (const auto& [id, sources] : Grouped(findings.end_tokens)) {
+    std::string all;
+    for (const std::string& source : sources) all += (all.empty() ? "" : ", ") + source;
+    text += Line(text.empty() ? "end tokens" : "",
+                 fmt::format("{} {} ({})", id, TokenName(findings.tokenizer.get(), id), all));
+  }
+  return text.empty() ? Line("end tokens", "none") : text;
+}
+
 std::string VocabularyText(const Tokenizer& tokenizer, const std::string* chat_template) {
   std::string special;
   for (const auto& [role, text] : tokenizer.special_tokens())
@@ -306,7 +414,7 @@ std::string VocabularyText(const Tokenizer& tokenizer, const std::string* chat_t
           ? "none"
           : fmt::format("{} characters; `sixfold render` shows what it makes",
                         CountText(static_cast<int64_t>(chat_template->size())));
-  return text + Line("chat template", chat);
+  return text + FrameText(tokenizer) + Line("chat template", chat);
 }
 
 std::string TalliesText(std::string_view label, const std::map<std::string, Tally>& tallies) {
@@ -346,6 +454,7 @@ Status PrintText(const Findings& findings) {
     text += VocabularyText(*findings.tokenizer, SelectChatTemplate(*findings.tokenizer, false));
   else
     text += Line("vocabulary", "none");
+  text += EndTokensText(findings);
   text += Line("parameters", CountText(summary.total.elements));
   text += TalliesText("by kind", summary.by_kind) + TalliesText("by type", summary.by_dtype);
   text +=

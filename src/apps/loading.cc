@@ -12,10 +12,12 @@
 #include "apps/layout_options.h"
 #include "apps/memory_table.h"
 #include "apps/output.h"
+#include "apps/text_loading.h"
 #include "base/machine.h"
 #include "model/inventory.h"
 #include "model/shape.h"
 #include "text/tokenizer.h"
+#include "text/turn_end.h"
 #include "weights/weight_store.h"
 #include "weights/weights_hash.h"
 
@@ -62,11 +64,18 @@ std::string DtypeSummary(const sixfold::ModelOptions& options) {
                      options.threads, options.threads == 1 ? "" : "s");
 }
 
-void AddEosTokens(const Tokenizer& tokenizer, ModelConfig* config) {
-  std::vector<TokenId>& ids = config->eos_ids;
-  for (const TokenId id : tokenizer.eos_ids()) {
-    if (id < config->vocab && std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+// The tokens that end an answer by the tokenizer's files and by the chat template in use.
+Status AddEndTokens(const Options& options, const Tokenizer& tokenizer, ModelConfig* config) {
+  std::optional<std::string> given;
+  if (options.command() == CommandId::kRun || options.command() == CommandId::kServe) {
+    SF_ASSIGN_OR_RETURN(given, ChatTemplateFrom(options));
   }
+  std::vector<TokenId>& ids = config->eos_ids;
+  for (const EndToken& end : EndTokens(tokenizer, given.value_or(""))) {
+    if (end.id < config->vocab && std::find(ids.begin(), ids.end(), end.id) == ids.end())
+      ids.push_back(end.id);
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -176,7 +185,7 @@ Result<PlannedModel> PlanModel(const Options& options, const Launch& launch,
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
   SF_ASSIGN_OR_RETURN(std::shared_ptr<const WeightStore> store, WeightStore::Open(path));
   SF_ASSIGN_OR_RETURN(ModelConfig config, ConfigFor(*store, path));
-  if (tokenizer != nullptr) AddEosTokens(*tokenizer, &config);
+  if (tokenizer != nullptr) SF_RETURN_IF_ERROR(AddEndTokens(options, *tokenizer, &config));
   SF_RETURN_IF_ERROR(CheckTensors(*store, config));
   SF_ASSIGN_OR_RETURN(sixfold::ModelOptions model_options, ModelOptionsFrom(options, config));
   SF_ASSIGN_OR_RETURN(const ModelShape shape, ShapeOf(*store, config, model_options));

@@ -46,21 +46,13 @@ double NegativeLogProbability(std::span<const float> logits, TokenId token) {
   return std::log(sum) + highest - static_cast<double>(logits[static_cast<size_t>(token)]);
 }
 
-bool AddsBos(const Tokenizer& tokenizer) {
-  if (!tokenizer.bos_id()) return false;
-  const auto with = tokenizer.Encode("a", AddSpecial::kYes);
-  const auto without = tokenizer.Encode("a", AddSpecial::kNo);
-  return with.ok() && without.ok() && !with->empty() && with->front() == *tokenizer.bos_id() &&
-         (without->empty() || without->front() != *tokenizer.bos_id());
-}
-
 Result<std::vector<TokenId>> TokenizeText(const Tokenizer& tokenizer, const std::string& path) {
   SF_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, kTextBytesMax));
   if (!text.empty() && text.back() == '\n') text.pop_back();
   SF_ASSIGN_OR_RETURN(
       std::vector<TokenId> tokens,
       tokenizer.Encode(ReplaceInvalidUtf8(text), AddSpecial::kNo, ParseSpecial::kNo));
-  if (AddsBos(tokenizer)) tokens.insert(tokens.begin(), *tokenizer.bos_id());
+  if (tokenizer.AddsBos()) tokens.insert(tokens.begin(), *tokenizer.bos_id());
   return tokens;
 }
 
@@ -120,7 +112,7 @@ Status RunPerplexity(const Options& options, const Launch& launch) {
   const int64_t vocab = loaded.config.vocab;
   SF_RETURN_IF_ERROR(
       CheckTokens({tokens.begin(), tokens.end()}, vocab, "the tokenizer does not fit the model"));
-  const bool adds_bos = AddsBos(*tokenizer);
+  const bool adds_bos = tokenizer->AddsBos();
   const bool quiet = options.Flag("quiet");
   const int64_t chunk = std::min(BatchedTokensOf(options), context);
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Prefill> prefill,

@@ -216,8 +216,18 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
 Result<std::unique_ptr<Tokenizer>> TokenizerFor(const Options& options,
                                                 const std::string& model_path) {
   const std::string& named = options.Text("tokenizer");
-  if (named != "auto" && !named.empty()) return LoadTokenizer(named);
-  return FindTokenizer(model_path);
+  const bool given = named != "auto" && !named.empty();
+  SF_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
+                      given ? LoadTokenizer(named) : FindTokenizer(model_path));
+  if (tokenizer != nullptr) SF_RETURN_IF_ERROR(ApplyAddBos(options, tokenizer.get()));
+  return tokenizer;
+}
+
+Status ApplyAddBos(const Options& options, Tokenizer* tokenizer) {
+  const std::string& wish = options.Text("add-bos-token");
+  if (wish == "auto") return OkStatus();
+  const Status done = tokenizer->SetAddBos(wish == "true" ? AddBos::kYes : AddBos::kNo);
+  return done.ok() ? done : done.WithContext(options.Get("add-bos-token").origin.name);
 }
 
 Result<std::optional<std::string>> ChatTemplateFrom(const Options& options) {

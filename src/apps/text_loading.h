@@ -23,13 +23,15 @@ namespace sixfold::apps {
 Result<std::optional<GgufVocab>> ReadGgufVocab(const GgufMetadata& metadata);
 
 // `path`: a folder with tokenizer.json, that file, or a .gguf. Null when there is no tokenizer at
-// the path.
+// the path. What had to be guessed is remarked on stderr.
 Result<std::unique_ptr<Tokenizer>> FindTokenizer(const std::string& path);
 // The same, kInvalidFile when there is none.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path);
 // Where --tokenizer points, else the model's own; null when that has none.
 Result<std::unique_ptr<Tokenizer>> TokenizerFor(const Options& options,
                                                 const std::string& model_path);
+// --add-bos-token on a tokenizer. kInvalidArgument: there is no BOS token to add.
+Status ApplyAddBos(const Options& options, Tokenizer* tokenizer);
 
 // Memory that TokenizerFor will take, its tables on the way to the last one included: an estimate
 // from the size of the vocabulary, within a factor of two of what was measured on tokenizers of 32

@@ -105,6 +105,7 @@ Status CheckForm(const Options& options) {
 Status RunTokenize(const Options& options) {
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(path));
+  SF_RETURN_IF_ERROR(ApplyAddBos(options, tokenizer.get()));
   SF_RETURN_IF_ERROR(CheckForm(options));
   SF_ASSIGN_OR_RETURN(const std::string input, ReadStdin(kStdinBytesMax));
   const AddSpecial add = options.Flag("no-special") ? AddSpecial::kNo : AddSpecial::kYes;
