@@ -101,10 +101,8 @@ Status RunGenerate(const Options& options, const Launch& launch) {
     choices.push_back({AnswerText(tokenizer.get(), stop, sampling)});
   const bool streams = !options.Flag("json") && sampling.n == 1 && tokenizer != nullptr;
   const Clock::time_point start = Clock::now();
-  std::optional<Clock::time_point> first;
   Status printed;
   const auto on_delta = [&](const Delta& delta) {
-    if (!first && !delta.tokens.empty()) first = Clock::now();
     Choice& choice = choices[static_cast<size_t>(delta.choice)];
     const std::string added = choice.answer.Add(delta);
     if (streams && printed.ok() && !added.empty()) printed = Print(added);
@@ -128,12 +126,11 @@ Status RunGenerate(const Options& options, const Launch& launch) {
     if (!streams) text += PlainAnswer(choice, tokenizer != nullptr);
   }
   SF_RETURN_IF_ERROR(Print(text));
-  if (options.Flag("quiet") || !first) return OkStatus();
-  const std::chrono::duration<double> until_first = *first - start, after = Clock::now() - *first;
-  Remark(fmt::format(
-      "{} tokens in, {} out ({}); first after {:.0f} ms, then {:.1f} tokens/s", prompt_tokens,
-      tokens, FinishName(choices.front().finish), until_first.count() * 1000,
-      tokens > 1 && after.count() > 0 ? static_cast<double>(tokens - 1) / after.count() : 0.0));
+  Pace pace;
+  for (const Choice& choice : choices) pace.Add(choice.answer.tokens());
+  if (options.Flag("quiet") || pace.empty()) return OkStatus();
+  Remark(fmt::format("{} tokens in, {} out ({}); {}", prompt_tokens, tokens,
+                     FinishName(choices.front().finish), pace.Text(start)));
   return OkStatus();
 }
 

@@ -95,7 +95,6 @@ class Chat {
     SF_RETURN_IF_ERROR(CheckTokens({prompt.begin(), prompt.end()}, vocab_, "the prompt"));
     AnswerText answer(&tokenizer_, options_.Texts("stop"), sampling_);
     const Clock::time_point start = Clock::now();
-    std::optional<Clock::time_point> first;
     Status printed;
     bool interrupted = false;
     const auto stop = [&] {
@@ -104,7 +103,6 @@ class Chat {
       return interrupted;
     };
     const auto on_delta = [&](const Delta& delta) {
-      if (!first && !delta.tokens.empty()) first = Clock::now();
       const std::string added = answer.Add(delta);
       if (!added.empty() && printed.ok()) printed = Print(added);
       return stop() || answer.stopped() || !printed.ok() ? AfterDelta::kEndChoice
@@ -123,8 +121,10 @@ class Chat {
     SF_RETURN_IF_ERROR(Print("\n"));
     messages_.push_back({{"role", "assistant"}, {"content", answer.text()}});
     const bool cut = output.choices.front().finish == FinishReason::kLength;
-    if (!options_.Flag("quiet") && first) {
-      ShowSpeed(prompt_tokens, answer.tokens().size(), *first - start, Clock::now() - *first,
+    Pace pace;
+    pace.Add(answer.tokens());
+    if (!options_.Flag("quiet") && !pace.empty()) {
+      ShowSpeed(prompt_tokens, answer.tokens().size(), pace.Text(start),
                 interrupted ? ", stopped"
                 : cut       ? ", cut at the limit of tokens"
                             : "");
@@ -132,15 +132,11 @@ class Chat {
     return OkStatus();
   }
 
-  static void ShowSpeed(size_t prompt_tokens, size_t tokens,
-                        std::chrono::duration<double> until_first,
-                        std::chrono::duration<double> after, std::string_view ending) {
+  static void ShowSpeed(size_t prompt_tokens, size_t tokens, const std::string& pace,
+                        std::string_view ending) {
     const bool colour = ::isatty(STDERR_FILENO) == 1;
-    const double rate =
-        tokens > 1 && after.count() > 0 ? static_cast<double>(tokens - 1) / after.count() : 0;
-    Remark(fmt::format("{}({} tokens in, {} out{}; first after {:.0f} ms, then {:.1f} tokens/s){}",
-                       colour ? "\x1b[2m" : "", prompt_tokens, tokens, ending,
-                       until_first.count() * 1000, rate, colour ? "\x1b[0m" : ""));
+    Remark(fmt::format("{}({} tokens in, {} out{}; {}){}", colour ? "\x1b[2m" : "", prompt_tokens,
+                       tokens, ending, pace, colour ? "\x1b[0m" : ""));
   }
 
   const Options& options_;

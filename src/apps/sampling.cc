@@ -109,6 +109,24 @@ std::string AnswerText::Add(const Delta& delta) {
   return added;
 }
 
+void Pace::Add(std::span<const SampledToken> choice) {
+  if (choice.empty()) return;
+  first_ = empty() ? choice.front().sampled_at : std::min(first_, choice.front().sampled_at);
+  last_ = std::max(last_, choice.back().sampled_at);
+  tokens_ += choice.size();
+  ++choices_;
+}
+
+std::string Pace::Text(std::chrono::steady_clock::time_point start) const {
+  const std::chrono::duration<double> until_first = first_ - start, after = last_ - first_;
+  std::string text = fmt::format("first after {:.0f} ms", until_first.count() * 1000);
+  // What lies between the first tokens of several choices is one step.
+  const size_t later = tokens_ - choices_;
+  if (later > 0 && after.count() > 0)
+    text += fmt::format(", then {:.1f} tokens/s", static_cast<double>(later) / after.count());
+  return text;
+}
+
 std::string_view FinishName(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop: return "stop";

@@ -1,6 +1,8 @@
 // From options to what the engine samples by, and the text of one answer as it comes.
 #pragma once
 
+#include <span>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +45,19 @@ class AnswerText {
   int64_t min_tokens_;
   std::vector<SampledToken> tokens_;
   std::string text_;
+};
+
+// When the tokens of a request's choices were sampled, in words for people.
+class Pace {
+ public:
+  void Add(std::span<const SampledToken> choice);
+  bool empty() const { return tokens_ == 0; }
+  // "first after 210 ms, then 118.2 tokens/s"; without the rate when no choice has two tokens.
+  std::string Text(std::chrono::steady_clock::time_point start) const;
+
+ private:
+  std::chrono::steady_clock::time_point first_, last_;
+  size_t tokens_ = 0, choices_ = 0;
 };
 
 // "stop", "length", "abort", "error".

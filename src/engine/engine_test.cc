@@ -586,6 +586,26 @@ TEST(Generate, StopsBeforeTheFirstToken) {
   EXPECT_EQ(engine->stats().blocks_used, 0);
 }
 
+// Sinks run on the step thread, so a token's time lies between the news of the one before and its own.
+TEST(Engine, TokensAreStampedWhenTheyAreSampled) {
+  using Clock = std::chrono::steady_clock;
+  auto engine = StartFake({.eos_ids = {}});
+  Recorder recorder;
+  std::vector<Clock::time_point> heard = {Clock::now()};
+  const auto sink = [&](Delta delta) {
+    heard.push_back(Clock::now());
+    recorder.Sink()(std::move(delta));
+  };
+  ASSERT_TRUE(engine->Submit({.prompt = {1, 2}, .sampling = {.seed = 1, .max_tokens = 20}}, sink).ok());
+  ASSERT_TRUE(recorder.Wait());
+  const std::vector<SampledToken> sampled = recorder.choice().sampled;
+  ASSERT_EQ(sampled.size(), 20u);
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    EXPECT_GE(sampled[i].sampled_at, heard[i]) << "token " << i;
+    EXPECT_LE(sampled[i].sampled_at, heard[i + 1]) << "token " << i;
+  }
+}
+
 TEST(Generate, GivesUpWhenNoTokenComes) {
   StepGate gate;
   const FakeModelOptions model{.gate = &gate};

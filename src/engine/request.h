@@ -52,6 +52,8 @@ struct TokenLogprobs {
 struct SampledToken {
   TokenId token = 0;
   std::optional<TokenLogprobs> logprobs;  // when the request asked
+  // Read on the step thread. Speeds and latencies are made from this: Deltas may reach their reader in bunches.
+  std::chrono::steady_clock::time_point sampled_at{};
 };
 
 // News of one choice of a request. The last Delta of a choice has `finish`; nothing follows it.

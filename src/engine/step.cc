@@ -1,5 +1,6 @@
 #include "engine/step.h"
 
+#include <chrono>
 #include <algorithm>
 #include <utility>
 
@@ -93,6 +94,7 @@ void StepRunner::SampleRows(const GlobalPlan& plan, std::span<Sequence* const> s
                                                     .choice = static_cast<uint32_t>(s.choice)});
       ++row;
       if (token.ok()) {
+        token->sampled_at = std::chrono::steady_clock::now();
         s.tokens.push_back(token->token);
         s.progress.Append();
       }

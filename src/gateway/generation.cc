@@ -119,7 +119,7 @@ void Generation::Begin(const ApiRequest& request, std::vector<PreparedPrompt> pr
   last_sent_ = std::chrono::steady_clock::now();
 }
 
-void Generation::OnDelta(int prompt, Delta delta, Time now) {
+void Generation::OnDelta(int prompt, Delta delta) {
   if (done_) return;
   const int n = request_.sampling.n;
   SF_CHECK(delta.choice >= 0 && delta.choice < n);
@@ -134,11 +134,11 @@ void Generation::OnDelta(int prompt, Delta delta, Time now) {
     return Fail(
         ErrorFromStatus(Status(StatusCode::kUnavailable, "the request was aborted by the server")));
   }
-  ObserveTokens(choice, delta.tokens.size(), now);
   const bool ends_with_stop_token =
       delta.finish == FinishReason::kStop && delta.stop_token.has_value();
   for (size_t i = 0; i < delta.tokens.size() && !choice.decoder->stop_string(); ++i) {
     ++choice.tokens;
+    ObserveToken(choice, delta.tokens[i].sampled_at);
     // A token that ends the answer is counted, but is no part of its text.
     if (!(ends_with_stop_token && i + 1 == delta.tokens.size()))
       TakeToken(prompt, choice, delta.tokens[i]);
@@ -147,33 +147,42 @@ void Generation::OnDelta(int prompt, Delta delta, Time now) {
     choice.news.stop_reason = *stop;
     if (!delta.finish)
       services_.backend.AbortChoice(ids_[static_cast<size_t>(prompt)], delta.choice);
-    Finish(choice, FinishReason::kStop, now);
+    Finish(choice, FinishReason::kStop);
   } else if (delta.finish) {
     const auto& ids = request_.sampling.stop_token_ids;
     if (delta.stop_token && std::find(ids.begin(), ids.end(), *delta.stop_token) != ids.end()) {
       choice.news.stop_reason = *delta.stop_token;
     }
-    Finish(choice, *delta.finish, now);
+    Finish(choice, *delta.finish);
   }
   if (request_.stream) WriteChoice(choice);
   BoundHeldBytes();
   EndIfFinished();
 }
 
-void Generation::ObserveTokens(Choice& choice, size_t tokens, Time now) {
-  if (tokens == 0) return;
+// Called for each token that counts, in order: choice.tokens has it already.
+void Generation::ObserveToken(Choice& choice, Time sampled_at) {
   Metrics& metrics = services_.metrics;
   if (!first_token_seen_) {
     first_token_seen_ = true;
-    metrics.time_to_first_token.Observe(Seconds(now - received_));
+    metrics.time_to_first_token.Observe(Seconds(sampled_at - received_));
   }
-  // Tokens that come together share the time since the ones before.
-  if (choice.tokens > 0) {
-    metrics.inter_token_latency.Observe(
-        Seconds(now - choice.last_token) / static_cast<double>(tokens), tokens);
+  if (choice.tokens == 1) {
+    choice.first_token = sampled_at;
+  } else {
+    metrics.inter_token_latency.Observe(Seconds(sampled_at - choice.last_token));
   }
-  if (choice.tokens == 0) choice.first_token = now;
-  choice.last_token = now;
+  choice.last_token = sampled_at;
+  last_token_ = std::max(last_token_, sampled_at);
+}
+
+void Generation::ObserveEnd(const Choice& choice) {
+  Metrics& metrics = services_.metrics;
+  if (choice.tokens > 1) {  // one token has no time to the next
+    metrics.time_per_output_token.Observe(Seconds(choice.last_token - choice.first_token) /
+                                          static_cast<double>(choice.tokens - 1));
+  }
+  if (unfinished_ == 0) metrics.e2e_request_latency.Observe(Seconds(last_token_ - received_));
 }
 
 void Generation::TakeToken(int prompt, Choice& choice, const SampledToken& sampled) {
@@ -221,7 +230,7 @@ void Generation::ShowText(Choice& choice, std::string text) {
   ReleaseLogprobs(choice, false);
 }
 
-void Generation::Finish(Choice& choice, FinishReason reason, Time now) {
+void Generation::Finish(Choice& choice, FinishReason reason) {
   ShowText(choice, choice.decoder->Finish());
   // After a stop string the tokens of the text that was cut off stay unsaid.
   ReleaseLogprobs(choice, choice.decoder->stop_string() == nullptr);
@@ -229,7 +238,8 @@ void Generation::Finish(Choice& choice, FinishReason reason, Time now) {
   choice.finished = true;
   choice.news.finish_reason = reason == FinishReason::kLength ? "length" : "stop";
   Count(services_.metrics, reason == FinishReason::kLength ? Outcome::kLength : Outcome::kStop);
-  if (--unfinished_ == 0) services_.metrics.e2e_request_latency.Observe(Seconds(now - received_));
+  --unfinished_;
+  ObserveEnd(choice);
 }
 
 void Generation::WriteChoice(Choice& choice) {

@@ -66,7 +66,7 @@ class Generation {
   // lease: of what the request holds in the backend.
   void Begin(const ApiRequest& request, std::vector<PreparedPrompt> prompts,
              ByteBudget::Lease lease, const SinkFactory& sinks);
-  void OnDelta(int prompt, Delta delta, Time now);
+  void OnDelta(int prompt, Delta delta);
   void OnWritable();
   void OnGone();
   // Writes a comment into a stream that has had nothing since then.
@@ -88,7 +88,7 @@ class Generation {
     int64_t shown_bytes = 0;                             // of the text that left the decoder
     int64_t tokens = 0;
     int64_t held_bytes = 0;  // of news and held_logprobs, as JSON
-    Time first_token, last_token;
+    Time first_token, last_token;  // when they were sampled
     bool finished = false, final_written = false;
     bool token_without_text =
         false;  // to be shown as a chunk of its own, for there is no tokenizer
@@ -98,8 +98,9 @@ class Generation {
   void HoldLogprobs(int prompt, Choice& choice, const SampledToken& sampled);
   void ReleaseLogprobs(Choice& choice, bool all);
   void ShowText(Choice& choice, std::string text);
-  void Finish(Choice& choice, FinishReason reason, Time now);
-  void ObserveTokens(Choice& choice, size_t tokens, Time now);
+  void Finish(Choice& choice, FinishReason reason);
+  void ObserveToken(Choice& choice, Time sampled_at);
+  void ObserveEnd(const Choice& choice);
   void WriteChoice(Choice& choice);
   void EndIfFinished();
   enum class Gone : uint8_t { kLeft, kTooSlow };
@@ -134,6 +135,7 @@ class Generation {
   bool logged_ = false;
   bool head_sent_ = false, first_token_seen_ = false, done_ = false;
   int unfinished_ = 0;
+  Time last_token_;  // of all choices, when it was sampled
   Time last_sent_;  // of a stream: its head, event or comment
 };
 

@@ -164,6 +164,7 @@ Metrics::Metrics()
                            1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560}),
       inter_token_latency({0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
                            0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80}),
+      time_per_output_token(inter_token_latency.bounds()),
       e2e_request_latency({0.1, 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,
                            20,  30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680}) {}
 
@@ -172,7 +173,10 @@ std::string Metrics::Render(const MetricsReading& now) const {
   page.Histogram("time_to_first_token_seconds", "From the whole request to its first token",
                  time_to_first_token);
   page.Histogram("inter_token_latency_seconds", "Between tokens of a choice", inter_token_latency);
-  page.Histogram("e2e_request_latency_seconds", "From the whole request to the end of its answer",
+  page.Histogram("request_time_per_output_token_seconds",
+                 "Mean time between the tokens of a choice that ended, by choice",
+                 time_per_output_token);
+  page.Histogram("e2e_request_latency_seconds", "From the whole request to its last token",
                  e2e_request_latency);
   std::vector<ClientMetric> finished, by_status;
   for (size_t i = 0; i < choices_finished.size(); ++i) {

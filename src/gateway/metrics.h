@@ -45,9 +45,11 @@ class Metrics {
  public:
   Metrics();
 
-  Histogram time_to_first_token;  // seconds, from the request's last byte to its first token
-  Histogram inter_token_latency;  // seconds
-  Histogram e2e_request_latency;  // seconds, finished requests only
+  // Seconds, of the times at which tokens were sampled.
+  Histogram time_to_first_token;    // from the request's last byte
+  Histogram inter_token_latency;    // from one token of a choice to the next
+  Histogram time_per_output_token;  // of a finished choice with at least two: the mean of those
+  Histogram e2e_request_latency;    // from the request's last byte to its last token; finished requests only
   std::array<uint64_t, 4> choices_finished{};  // by Outcome
   std::map<int, uint64_t> responses;           // by HTTP status
   uint64_t slow_clients = 0;                   // dropped because they did not read

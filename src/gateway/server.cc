@@ -477,11 +477,10 @@ void Server::Impl::OnPrepared(Preparation& preparation) {
 }
 
 void Server::Impl::TakeDeltas() {
-  const auto now = Clock::now();
   for (DeltaInbox::Item& item : inbox->Take()) {
     With(item.generation, [&](Generation& g) {
       Fault("delta");
-      g.OnDelta(item.prompt, std::move(item.delta), now);
+      g.OnDelta(item.prompt, std::move(item.delta));
     });
   }
 }

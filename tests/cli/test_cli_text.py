@@ -61,6 +61,19 @@ def test_generate_text_and_its_ids_agree(sixfold, smollm2):
     assert plain.out == answer["text"] + "\n" and "tokens/s" in plain.err
 
 
+def test_speed_is_that_of_sampling(sixfold, smollm2):
+    """Few tokens reach the printing thread together; their times are those of the steps."""
+    def remark(*flags):
+        answer = sixfold("generate", smollm2, "--prompt", "The capital of France is", "--temperature", 1, "--seed", 3, "--ignore-eos", *flags)
+        return answer.err.strip().splitlines()[-1]
+
+    whole = re.fullmatch(r"5 tokens in, 3 out \(length\); first after (\d+) ms, then ([\d.]+) tokens/s", remark("--max-tokens", 3))
+    assert whole and float(whole[2]) < 5000, "a step of 135 million weights takes longer than 0.2 ms"
+    assert re.fullmatch(r"5 tokens in, 1 out \(length\); first after \d+ ms", remark("--max-tokens", 1))
+    # Four first tokens come from one step, and say nothing of the time of a second.
+    assert re.fullmatch(r"5 tokens in, 4 out \(length\); first after \d+ ms", remark("--max-tokens", 1, "--n", 4))
+
+
 def test_a_stop_string_ends_the_text_before_it(sixfold, smollm2):
     answer = sixfold("generate", smollm2, "--prompt", "The capital of France is", "--max-tokens", 20, "--stop", "Paris",
                      "--json").json()

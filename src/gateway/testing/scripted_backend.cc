@@ -187,6 +187,9 @@ Delta ScriptedBackend::NextDelta(Active& active, int index, Choice& choice) {
                             ? options_.eos
                             : choice.script[static_cast<size_t>(choice.position % length)];
   delta.tokens.push_back(Sample(active.request, token, options_.vocab));
+  delta.tokens.back().sampled_at = options_.sampled_at
+                                       ? options_.sampled_at(index, choice.position)
+                                       : std::chrono::steady_clock::now();
   ++choice.position;
   ++stats_.generated_tokens;
   const auto& stops = sampling.stop_token_ids;

@@ -28,6 +28,8 @@ struct ScriptOptions {
   std::function<std::vector<TokenId>(const Request& request, int choice, uint64_t seed)> script;
   // Empty: always "fp_scripted".
   std::function<std::optional<Result<std::string>>()> fingerprint;
+  // When a token was sampled; empty: when it is given.
+  std::function<std::chrono::steady_clock::time_point(int choice, int64_t position)> sampled_at;
   // Called before each token; a failure ends the choice with kError. May be empty.
   std::function<Status(const Request& request, int choice, int64_t position)> fault;
 };
