@@ -113,7 +113,7 @@ class Chat {
     SF_ASSIGN_OR_RETURN(const GenerateOutput output,
                         Generate(engine_, std::move(request), on_delta, {.stop = stop}));
     SF_RETURN_IF_ERROR(printed);
-    if (interrupted && !first) {
+    if (interrupted && answer.tokens().empty()) {
       messages_.erase(messages_.size() - 1);
       Remark("(stopped before the first token)");
       return OkStatus();

@@ -77,7 +77,7 @@ TEST(RequestLog, TheQueueIsTheTimeUntilTheFirstStep) {
       Engine::StartWith(MakeFakeModel({.vocab = kByteVocab, .eos_ids = {kByteEos}, .gate = &gate}),
                         {.max_num_seqs = 1});
   ASSERT_TRUE(engine.ok());
-  EngineBackend backend(**engine, "fp");
+  EngineBackend backend(**engine, {.poll = [] { return Result<std::string>("fp"); }, .hurry = [] {}});
   LogRecorder log;
   auto server = Server::Start({.http = {.port = 0}, .served_model_names = {"m"}, .log = &log},
                               backend, codec);
