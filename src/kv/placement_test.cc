@@ -25,6 +25,11 @@ TEST(DealUnits, APromptGoesInZigzag) {
   EXPECT_EQ(Deal(Chunks(4, 16), {.rows = 128}, {9, 9, 9, 9}), (std::vector<int>{0, 1, 2, 3, 3, 2, 1, 0}));
 }
 
+TEST(DealUnits, WhatDoesNotComeOutEvenGrowsBothRunsOfAnOwner) {
+  EXPECT_EQ(Deal(Chunks(2, 16), {.rows = 7 * 16}, {99, 99}), (std::vector<int>{0, 0, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(Deal(Chunks(3, 16), {.rows = 5 * 16}, {99, 99, 99}), (std::vector<int>{0, 1, 2, 1, 0}));
+}
+
 TEST(DealUnits, WhatDoesNotComeOutEvenGoesWhereMostIsFree) {
   EXPECT_EQ(Deal(Chunks(3, 16), {.rows = 10}, {4, 9, 7}), std::vector<int>{1});
   EXPECT_EQ(Deal(Chunks(3, 16), {.rows = 20}, {4, 9, 7}), (std::vector<int>{1, 1}));

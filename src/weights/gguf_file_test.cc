@@ -226,6 +226,8 @@ std::vector<BadCase> BadPreambles() {
        "claims 1152921504606846976 keys, the"},
       {"keys of 2^64-1", With([](auto& w) { w.key_count = ~uint64_t{0}; }),
        "claims 18446744073709551615 keys, the"},
+      // Fewer than the bytes left, more than records that could lie there.
+      {"keys a record too many", With([](auto& w) { w.key_count = 200; }), "claims 200 keys, the"},
       {"tensors of 2^60", With([](auto& w) { w.tensor_count = k2To60; }),
        "claims 1152921504606846976 tensors, the"},
       {"a key too many", With([](auto& w) { w.key_count = 20; }), "goes past the end of the file"},
