@@ -166,9 +166,11 @@ class Finder {
   // calls may follow.
   std::optional<TokenId> OfToolCalls() const {
     if (!cut_) return std::nullopt;
-    for (const bool arguments_as_text : {false, true}) {
-      const std::optional<std::string> text =
-          RenderToolCalls(arguments_as_text ? Form::kText : Form::kParts);
+    // Some templates want arguments as text, some refuse more than one call.
+    constexpr std::pair<Form, size_t> kTries[] = {
+        {Form::kParts, 2}, {Form::kText, 2}, {Form::kParts, 1}, {Form::kText, 1}};
+    for (const auto& [form, calls] : kTries) {
+      const std::optional<std::string> text = RenderToolCalls(form, calls);
       if (!text) continue;
       const size_t first = text->rfind(kArguments[0]), second = text->rfind(kArguments[1]);
       if (first == std::string::npos) continue;
@@ -212,9 +214,9 @@ class Finder {
     return gap_from_end(1).Has(id) && !gap_from_end(2).Has(id);
   }
 
-  std::optional<std::string> RenderToolCalls(Form form) const {
+  std::optional<std::string> RenderToolCalls(Form form, size_t count) const {
     Json calls = Json::array();
-    for (size_t i = 0; i < std::size(kArguments); ++i) {
+    for (size_t i = 0; i < count; ++i) {
       const Json arguments = {{"city", kArguments[i]}};
       calls.push_back(
           {{"id", "call0000" + std::to_string(i)},

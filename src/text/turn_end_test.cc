@@ -110,6 +110,10 @@ TEST(TurnEnds, LeaveMarksOfSingleToolCallsAlone) {
   EXPECT_THAT(
       EndsOf(controls, calls + "{{ '<|eom_id|>' if m.tool_calls else '<|im_end|>' }}{% endfor %}"),
       ElementsAre("<|im_end|>", "<|eom_id|>"));
+  EXPECT_THAT(
+      EndsOf(controls, calls + "{{ raise_exception('one call') if m.tool_calls|length > 1 }}"
+                               "{{ '<|eom_id|>' if m.tool_calls else '<|im_end|>' }}{% endfor %}"),
+      ElementsAre("<|im_end|>", "<|eom_id|>"));
   EXPECT_THAT(EndsOf(controls, calls + "{% endfor %}"), IsEmpty());
 }
 
