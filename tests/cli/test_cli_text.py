@@ -1,6 +1,7 @@
 """Commands that need a tokenizer, on the default model."""
 import json
 import math
+import re
 
 import pytest
 
