@@ -1,8 +1,11 @@
 """Chat through openai-python: what must hold whatever the model says."""
+import json
 import math
 
 import openai
 import pytest
+
+import raw_http
 
 ASK = [{"role": "user", "content": "Tell me a story about a fox, in a few words."}]
 
@@ -14,10 +17,11 @@ def test_models(client, model):
     assert client.models.retrieve(model).id == model
 
 
-def test_chat(client, model):
+def test_chat(client, model, server):
+    fingerprint = json.loads(raw_http.request(server.url("/version"))[2])["fingerprint"]  # waits until it is known
     answer = client.chat.completions.create(model=model, messages=ASK, max_tokens=12, temperature=0)
     assert answer.object == "chat.completion" and answer.id.startswith("chatcmpl-")
-    assert answer.model == model and answer.system_fingerprint and answer.created > 1_700_000_000
+    assert answer.model == model and answer.system_fingerprint == fingerprint and answer.created > 1_700_000_000
     (choice,) = answer.choices
     assert choice.message.role == "assistant" and choice.message.content
     assert choice.finish_reason in ("stop", "length")
