@@ -309,7 +309,7 @@ TEST(WeightsHash, TheBackgroundWaitersAndAHurriedThreadAgree) {
   }
   int ticks = 0;
   const auto stopped =
-      Open(path)->hash().Wait(2, [&]() { return ++ticks < 2 ? OkStatus() : Internal("enough"); });
+      Open(path)->hash().Wait(1, [&]() { return ++ticks < 2 ? OkStatus() : Internal("enough"); });
   EXPECT_EQ(stopped.status().message(), "enough");
   Open(path)->hash().Start({.threads = 2});  // gone before it is done
 }
