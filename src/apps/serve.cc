@@ -35,6 +35,8 @@ gateway::ServerOptions ServerOptionsFrom(const Options& options, const LoadedMod
   if (out.served_model_names.empty()) out.served_model_names = {ReplaceInvalidUtf8(loaded.name)};
   out.root = ReplaceInvalidUtf8(loaded.path);
   out.api_key = options.Text("api-key");
+  if (options.Flag("protect-metrics"))
+    out.metrics_access = gateway::ServerOptions::MetricsAccess::kWithKey;
   out.version = SIXFOLD_VERSION;
   out.defaults = loaded.generation;
   out.drain_deadline = std::chrono::seconds(options.Integer("drain-timeout"));
@@ -115,8 +117,10 @@ Status Serve(const Options& options, LoadedModel loaded, const Tokenizer* tokeni
   gateway::ServerOptions server_options = ServerOptionsFrom(options, loaded);
   server_options.log = &log;
   const std::string name = server_options.served_model_names.front();
+  EngineOptions engine_options = EngineOptionsFrom(options);
+  engine_options.warm_up = EngineOptions::WarmUp::kYes;
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                      Engine::StartWith(std::move(loaded.model), EngineOptionsFrom(options)));
+                      Engine::StartWith(std::move(loaded.model), engine_options));
   gateway::EngineBackend backend(*engine, {.poll = [&loaded] { return loaded.PollFingerprint(); },
                                            .hurry = [&loaded] { loaded.store->hash().Hurry(); }});
   const std::unique_ptr<gateway::TextCodec> codec = CodecFor(tokenizer, given_template);
@@ -148,6 +152,10 @@ Status Serve(const Options& options, LoadedModel loaded, const Tokenizer* tokeni
 }  // namespace
 
 Status RunServe(const Options& options, const Launch& launch) {
+  if (options.Flag("protect-metrics") && options.Text("api-key").empty()) {
+    return InvalidArgument(
+        "--protect-metrics asks for the key of --api-key at /metrics; give --api-key, too");
+  }
   const std::unique_ptr<Log> log = OpenLog(LogOptionsFrom(options));
   SF_ASSIGN_OR_RETURN(const std::string path, FindModel(options));
   // Said before a model is loaded for nothing; the server finds out for certain.

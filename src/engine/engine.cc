@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -25,6 +26,9 @@ namespace {
 
 // How long Drain waits for the step in flight once it has aborted everything.
 constexpr std::chrono::seconds kAbortGrace{30};
+
+// Of the warm-up: enough rows for the kernels of prompts, of tokens all over the vocabulary.
+constexpr int64_t kWarmUpRows = 64, kWarmUpTokens = 2, kWarmUpStride = 7919;
 
 Result<uint64_t> DrawSeed() {
   try {
@@ -52,6 +56,7 @@ struct Engine::Impl {
 
   // Step thread.
   void Loop();
+  Status WarmUp();
   void TakeMail(Inbox::Mail& mail);
   Status Step();
   void Fail(const Status& why);
@@ -80,6 +85,7 @@ struct Engine::Impl {
   GlobalSnapshot snapshot;
   std::vector<std::pair<ActiveRequest*, Delta>> outgoing;
   EngineStats counters;
+  std::promise<Status> warm;
 
   mutable std::mutex stats_mutex;
   EngineStats published;  // guarded by stats_mutex
@@ -161,7 +167,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::Activate(Request request, S
 void Engine::Impl::Loop() {
   SetFloatMode();
   Inbox::Mail mail;
-  Status status;
+  Status status = options.warm_up == EngineOptions::WarmUp::kYes ? WarmUp() : OkStatus();
+  warm.set_value(status);
   while (status.ok()) {
     inbox.Take(alive.empty() ? Inbox::WhenEmpty::kSleep : Inbox::WhenEmpty::kReturn, mail);
     TakeMail(mail);
@@ -175,6 +182,34 @@ void Engine::Impl::Loop() {
     Fail(status);
   }
   inbox.End();
+}
+
+// A prompt for each replica and its first tokens, as the first requests would bring them.
+Status Engine::Impl::WarmUp() {
+  const int64_t rows = std::clamp<int64_t>(options.max_model_len - kWarmUpTokens, 1, kWarmUpRows);
+  const SamplingParams greedy{.temperature = 0, .ignore_eos = true};
+  std::vector<Sequence> sequences(pools.size());
+  for (Sequence& s : sequences) {
+    s.sampling = &greedy;
+    for (int64_t i = 0; i < rows; ++i) s.tokens.push_back(static_cast<TokenId>(i * kWarmUpStride % model->vocab()));
+    s.prompt_tokens = s.progress.known = rows;
+    alive.push_back(&s);
+  }
+  const auto wanted = std::min<int64_t>(kWarmUpTokens, options.max_model_len - rows);
+  Status status;
+  bool sampled = true;  // a model whose logits are no numbers is warm by its first pass
+  while (status.ok() && sampled && std::ssize(sequences.front().answer()) < wanted) {
+    const GlobalPlan plan = Plan();
+    SF_CHECK(!plan.empty());
+    status = runner.Run(plan, planned);
+    if (!status.ok()) break;
+    for (const StepResult::Sampled& of_one : runner.result().sampled) sampled = sampled && of_one.token.ok();
+  }
+  for (Sequence& s : sequences) runner.ReleaseBlocks(s);
+  alive.clear();
+  planned.clear();
+  SF_RETURN_IF_ERROR(status);
+  return model->ResetCounters();
 }
 
 // Whoever hears of the failure finds it in health() already, and whoever came in before the inbox closed hears of it.
@@ -349,6 +384,7 @@ Result<std::unique_ptr<Engine>> Engine::StartWith(std::unique_ptr<StepModel> mod
   SF_RETURN_IF_ERROR(model->AllocateKv(resolved.blocks));
   std::unique_ptr<Engine> engine(new Engine());
   engine->impl_ = std::make_unique<Impl>(std::move(model), std::move(resolved));
+  SF_RETURN_IF_ERROR(engine->impl_->warm.get_future().get());
   return engine;
 }
 

@@ -26,6 +26,9 @@ struct EngineOptions {
                                          // whichever is less
   int max_queued_requests = 1024;        // choices waiting beside those that run; more: kOverloaded
   int64_t max_prefill_chunk_tokens = 0;  // rows of one sequence in a step; 0: up to max_num_batched_tokens
+  // Passes for nobody before the first request, which then finds weights, workspaces and kernels as later ones do. They
+  // count nowhere.
+  enum class WarmUp : uint8_t { kNo, kYes } warm_up = WarmUp::kNo;
   std::vector<TokenId> eos_ids;          // end of sequence beside the model's own (generation_config.json's)
 };
 
@@ -54,6 +57,7 @@ class Engine {
 
   // Errors: kInvalidArgument and kOutOfMemory name the flag and the values that would work (engine/memory.h).
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model, const EngineOptions& options);
+  // Both return when the warm-up, if one is asked for, is over; its failure is theirs.
   // The same over anything that computes steps: a fake, a recorder, later a group of ranks.
   static Result<std::unique_ptr<Engine>> StartWith(std::unique_ptr<StepModel> model, const EngineOptions& options);
   ~Engine();  // aborts what runs; every sink has had its final Deltas when it returns

@@ -618,5 +618,26 @@ TEST(Generate, GivesUpWhenNoTokenComes) {
   EXPECT_EQ(engine->stats().blocks_used, 0);
 }
 
+TEST(Engine, AWarmUpComputesForNobodyAndCountsNowhere) {
+  for (const int64_t max_model_len : {int64_t{2}, int64_t{500}}) {
+    std::atomic<int64_t> rows = 0;
+    FakeModelOptions model{.replicas = 2, .rows = &rows};
+    const EngineOptions options{.max_model_len = max_model_len,
+                                .max_num_batched_tokens = 16,
+                                .warm_up = EngineOptions::WarmUp::kYes};
+    auto engine = Engine::StartWith(MakeFakeModel(model), options);
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    EXPECT_GE(rows, max_model_len == 2 ? 2 : 2 * 17) << "prompt and a token of each replica";
+    const EngineStats stats = (*engine)->stats();
+    EXPECT_EQ(stats.steps + stats.prompt_tokens + stats.generated_tokens + stats.aborted, 0u);
+    EXPECT_EQ(stats.finished_length + stats.finished_stop + stats.failed, 0u);
+    EXPECT_EQ(stats.blocks_used + stats.running + stats.waiting, 0);
+  }
+  FakeModelOptions broken{.fail_at_pass = 0};
+  auto failed = Engine::StartWith(MakeFakeModel(broken), {.warm_up = EngineOptions::WarmUp::kYes});
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.status().message(), kFakeFailure);
+}
+
 }  // namespace
 }  // namespace sixfold

@@ -48,11 +48,17 @@ class ModelAdapter : public StepModel {
   void ForceRoutes(StepRoutes routes) override {
     model_->ForceRoutes({.top_k = model_->config().moe.top_k, .experts = std::move(routes.replicas[0])});
   }
+  Status ResetCounters() override {
+    const std::lock_guard lock(mutex_);
+    uncounted_tokens_ = expert_tokens_;
+    return OkStatus();
+  }
   ExpertLoad expert_load() const override {
     std::vector<int64_t> tokens;
     {
       const std::lock_guard lock(mutex_);
       tokens = expert_tokens_;
+      for (size_t i = 0; i < uncounted_tokens_.size(); ++i) tokens[i] -= uncounted_tokens_[i];
     }
     return tokens.empty() ? EmptyLoad(model_->layout()) : LoadOf(model_->layout(), std::move(tokens));
   }
@@ -63,7 +69,8 @@ class ModelAdapter : public StepModel {
   bool recording_ = false;
   StepRoutes routes_;
   mutable std::mutex mutex_;
-  std::vector<int64_t> expert_tokens_;  // guarded; empty before the first pass
+  std::vector<int64_t> expert_tokens_;     // guarded; empty before the first pass
+  std::vector<int64_t> uncounted_tokens_;  // guarded; those before ResetCounters
 };
 
 }  // namespace

@@ -24,6 +24,24 @@ constexpr std::chrono::milliseconds kStuckGrace{500};  // then waits that long f
 constexpr std::chrono::seconds kJoinGrace{5};
 constexpr std::chrono::milliseconds kLoadAge{500};  // of expert_load, while there are steps
 
+// Of counts and times; the maxima of memory stay.
+void Subtract(RankReport* report, const RankReport& before) {
+  for (const auto& [key, entry] : before.ledger) {
+    LedgerEntry& left = report->ledger[key];
+    left.count -= entry.count;
+    left.bytes -= entry.bytes;
+    if (left == LedgerEntry{}) report->ledger.erase(key);
+  }
+  report->control.messages -= before.control.messages;
+  report->control.bytes -= before.control.bytes;
+  report->comm_ns -= before.comm_ns;
+  report->idle_ns -= before.idle_ns;
+  report->step_ns -= before.step_ns;
+  report->dispatch_ns -= before.dispatch_ns;
+  report->combine_ns -= before.combine_ns;
+  for (size_t i = 0; i < before.expert_tokens.size(); ++i) report->expert_tokens[i] -= before.expert_tokens[i];
+}
+
 }  // namespace
 
 // A call from the engine's thread, carried out by rank 0's.
@@ -36,6 +54,8 @@ struct RankGroup::Impl {
   Transport* transport = nullptr;     // rank 0's
   int ranks_here = 1;
   Ledger predicted;
+  std::vector<RankReport> uncounted;  // before ResetCounters; rank 0's thread
+  int64_t uncounted_steps = 0;
   bool record = false;
   StepRoutes routes, forced;
   KvGeometry geometry;
@@ -85,9 +105,16 @@ struct RankGroup::Impl {
     }
   }
 
+  // What the ranks did since ResetCounters, on rank 0's thread.
+  Result<std::vector<RankReport>> Reports(RankRunner& runner) const {
+    SF_ASSIGN_OR_RETURN(std::vector<RankReport> reports, runner.Report());
+    for (size_t r = 0; r < uncounted.size(); ++r) Subtract(&reports[r], uncounted[r]);
+    return reports;
+  }
+
   // Asks all ranks what their experts did. A failure is the instance's, as in a step.
   Status MeasureLoad(RankRunner& runner) {
-    const Result<std::vector<RankReport>> reports = runner.Report();
+    const Result<std::vector<RankReport>> reports = Reports(runner);
     const std::lock_guard lock(mutex);
     stale = false;
     measured = std::chrono::steady_clock::now();
@@ -256,13 +283,26 @@ ExpertLoad RankGroup::expert_load() const {
   return impl_->load;
 }
 
+Status RankGroup::ResetCounters() {
+  Impl& m = *impl_;
+  return m.Call([&m](RankRunner& runner) -> Status {
+    SF_ASSIGN_OR_RETURN(m.uncounted, runner.Report());
+    m.uncounted_steps = runner.steps();
+    m.predicted = {};
+    const std::lock_guard lock(m.mutex);
+    m.load = EmptyLoad(m.spec.layout);
+    m.stale = false;
+    return OkStatus();
+  });
+}
+
 Result<GroupStats> RankGroup::Stats() {
   Impl& m = *impl_;
   // Shared: a rank 0 that is stuck may come to it when this call has long given up.
   const auto reported = std::make_shared<GroupStats>();
-  SF_RETURN_IF_ERROR(m.Call([reported](RankRunner& runner) -> Status {
-    SF_ASSIGN_OR_RETURN(reported->ranks, runner.Report());
-    reported->steps = runner.steps();
+  SF_RETURN_IF_ERROR(m.Call([&m, reported](RankRunner& runner) -> Status {
+    SF_ASSIGN_OR_RETURN(reported->ranks, m.Reports(runner));
+    reported->steps = runner.steps() - m.uncounted_steps;
     return OkStatus();
   }));
   GroupStats stats = *reported;

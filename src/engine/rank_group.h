@@ -57,6 +57,7 @@ class RankGroup : public StepModel {
   const StepRoutes& last_routes() const override;
   void ForceRoutes(StepRoutes routes) override;
   ExpertLoad expert_load() const override;
+  Status ResetCounters() override;
 
   Result<GroupStats> Stats();
   // What the ranks recorded since the last call, [world]; none without InstanceSpec::tracing.

@@ -53,6 +53,8 @@ class StepModel {
   virtual void ForceRoutes(StepRoutes) {}
   // Lags behind by a second at most. Any thread.
   virtual ExpertLoad expert_load() const { return {}; }
+  // Whatever is counted is counted from here on. By the thread that calls Forward, between passes.
+  virtual Status ResetCounters() { return OkStatus(); }
 
   // A failure that is known before a pass has met it (a rank that died while the engine was idle). Any thread, also
   // during Forward.

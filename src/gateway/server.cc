@@ -283,8 +283,10 @@ void Server::Impl::OnRequest(std::shared_ptr<Exchange> exchange, HttpRequest req
   const Asked asked{request, CommonHeaders(request.request_id)};
   if (request.method == "OPTIONS") return AnswerPreflight(*exchange, asked);
   const Route route = RouteOf(request.path);
-  if (route != Route::kHealth && !options.api_key.empty() &&
-      !HasKey(request.authorization, options.api_key)) {
+  const bool open =
+      route == Route::kHealth ||
+      (route == Route::kMetrics && options.metrics_access == ServerOptions::MetricsAccess::kOpen);
+  if (!open && !options.api_key.empty() && !HasKey(request.authorization, options.api_key)) {
     return AnswerError(*exchange,
                        {.status = 401,
                         .message = "Incorrect or missing API key; send it as "

@@ -21,6 +21,7 @@ struct ServerOptions {
   std::vector<std::string> served_model_names;  // at least one; answers carry the first
   std::string root;                             // where the weights came from; "": the first name
   std::string api_key;                          // "": none is asked for
+  enum class MetricsAccess : uint8_t { kOpen, kWithKey } metrics_access = MetricsAccess::kOpen;
   std::string version = "unknown";
   std::string cors_origin = "*";  // "": no CORS headers
   GenerationDefaults defaults;    // of the model's generation_config.json

@@ -364,6 +364,20 @@ TEST(Server, AFingerprintThatCannotBeKnownIsAnError) {
       Json::parse(under.Post(kChatPath, ChatBody().dump()).body)["system_fingerprint"].is_null());
 }
 
+TEST(Server, MetricsAskForTheKeyOnlyWhenProtected) {
+  using Access = ServerOptions::MetricsAccess;
+  for (const Access access : {Access::kOpen, Access::kWithKey}) {
+    TestServer under(SayText("a"), {.api_key = "k", .metrics_access = access});
+    const int without_key = access == Access::kOpen ? 200 : 401;
+    EXPECT_EQ(under.Get("/metrics").status, without_key);
+    EXPECT_EQ(under.Get("/metrics/").status, without_key);
+    EXPECT_EQ(under.Get("/metrics", "authorization: Bearer k\r\n").status, 200);
+    EXPECT_EQ(under.Get("/health").status, 200);
+    EXPECT_EQ(under.Get("/version").status, 401);
+    EXPECT_EQ(under.Get("/v1/models").status, 401);
+  }
+}
+
 TEST(Server, RoutesMethodsAndCors) {
   TestServer under(SayText("a"), {.version = "1.2"});
   EXPECT_EQ(under.Get("/nothing").status, 404);

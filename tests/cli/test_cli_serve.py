@@ -54,6 +54,41 @@ def test_sigterm_lets_a_running_answer_end(server):
     assert process.returncode == 0
 
 
+def page_faults(pid):
+    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    return int(fields[7]) + int(fields[9])  # without and with reading
+
+
+def test_the_first_request_finds_a_warm_model(sixfold, smollm2):
+    """What a first pass touches first is touched before the port opens, and is counted nowhere."""
+    process = sixfold.start("serve", smollm2, "--port", 0, "--threads", 2, stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, text=True)
+    try:
+        base = re.search(r"http://[0-9.:]+", process.stdout.readline()).group()
+        assert urllib.request.urlopen(base + "/health", timeout=60).status == 200
+        metrics = urllib.request.urlopen(base + "/metrics", timeout=60).read().decode()
+        for name in ("prompt_tokens_total", "generation_tokens_total", "steps_total"):
+            found = re.search(rf"^sixfold_(?:engine_)?{name}{{[^}}]*}} (\S+)$", metrics, re.MULTILINE)
+            assert found is None or float(found.group(1)) == 0, found.group(0)
+        faults = []
+        for _ in range(3):
+            before = page_faults(process.pid)
+            body = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 1}
+            request = urllib.request.Request(base + "/v1/chat/completions", json.dumps(body).encode(),
+                                             {"Content-Type": "application/json"})
+            urllib.request.urlopen(request, timeout=120).read()
+            faults.append(page_faults(process.pid) - before)
+        assert faults[0] <= 300 + 2 * faults[-1], faults
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_metrics_are_protected_with_a_key_only(sixfold, smollm2):
+    answer = sixfold("serve", smollm2, "--port", 0, "--protect-metrics")
+    assert answer.code == 2 and "--api-key" in answer.err and "--protect-metrics" in answer.err
+
+
 def test_a_taken_port_is_said_before_the_model_is_loaded(sixfold, smollm2):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -147,5 +147,6 @@ def test_api_key(start_server):
         with pytest.raises(openai.AuthenticationError) as caught:
             server.client.models.list()
         assert caught.value.code == "invalid_api_key"
+        assert raw_http.request(server.url("/metrics"))[0] == 200
         assert raw_http.request(server.url("/health"))[0] == 200
         assert server.client.with_options(api_key="sk-right").models.list().data
