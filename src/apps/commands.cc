@@ -11,7 +11,8 @@ constexpr CommandInfo kCommands[] = {
      .name = "run",
      .summary = "chat with a model in the terminal",
      .shape = {.min = 0, .max = 1, .text = "[MODEL] [PROMPT]"},
-     .about = "With PROMPT, or with text on stdin, answers once and ends. Otherwise keeps a "
+     .about = "With PROMPT, or with text on stdin, answers once and ends (bytes that are not UTF-8 "
+              "become U+FFFD). Otherwise keeps a "
               "chat going: Ctrl-C stops an answer, /new starts over, /bye or Ctrl-D leaves, /help "
               "lists commands and keys. In a terminal lines are edited as in a shell, with history; "
               "a message of several lines is pasted, or its lines end in \\, or it stands between two "
@@ -74,7 +75,8 @@ constexpr CommandInfo kCommands[] = {
      .shape = {.text = "MODEL < TEXT"},
      .about = "The whole of stdin is one text; with --jsonl each line is a JSON string, "
               "answered by {\"ids\": […]}. Special tokens written in the text are "
-              "recognised. Needs only the tokenizer's files.",
+              "recognised. Needs only the tokenizer's files. A byte that is not UTF-8 is an error "
+              "that names it, unless --lossy is given.",
      .examples = "  echo -n 'Hello, world' | sixfold tokenize model.gguf\n"
                  "  sixfold tokenize Qwen3-0.6B --no-special --jsonl < texts.jsonl\n"},
     {.id = CommandId::kDetokenize,
@@ -83,15 +85,19 @@ constexpr CommandInfo kCommands[] = {
      .shape = {.text = "MODEL < IDS"},
      .about = "Stdin holds {\"ids\": […]}, a JSON list, or numbers with commas or spaces "
               "between them; with --jsonl one {\"ids\": […]} a line, answered by {\"text\": "
-              "…}. Special tokens are written out.",
+              "…}. Special tokens are written out. An id without a token is an error.",
      .examples = "  echo 1 2 3 | sixfold detokenize model.gguf\n"
-                 "  sixfold tokenize M --jsonl < texts.jsonl | sixfold detokenize M --jsonl\n"},
+                 "  sixfold detokenize Qwen3-0.6B --jsonl < ids.jsonl\n"},
     {.id = CommandId::kRender,
      .name = "render",
      .summary = "show what the chat template makes of messages",
      .shape = {.min = 1, .max = 1, .text = "MODEL MESSAGES.json"},
      .about = "MESSAGES.json (or - for stdin) is a list of messages, or an object with "
-              "\"messages\" and more variables of the template, such as \"tools\".",
+              "\"messages\" and more variables of the template, such as \"tools\"; in UTF-8. By "
+              "default the text ends with the words that open the model's answer "
+              "(add_generation_prompt is true) and there are no tools, no documents and no "
+              "variables but the tokenizer's special tokens. Members of the object change that, "
+              "and flags win over them.",
      .examples =
          "  echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | sixfold render model.gguf -\n"},
     {.id = CommandId::kDump,
@@ -106,7 +112,8 @@ constexpr CommandInfo kCommands[] = {
      .shape = {.min = 1, .max = 1, .text = "MODEL FILE"},
      .about = "The text is tokenized once and cut into windows of --context tokens; what is "
               "left over is dropped. The second half of each window is scored. \"tokens\" "
-              "is the number of predictions.",
+              "is the number of predictions. A byte of FILE that is not UTF-8 is an error that "
+              "names it, unless --lossy is given.",
      .examples = "  sixfold perplexity model.gguf text.txt --context 512 --json\n"},
     {.id = CommandId::kByteFormulas,
      .name = "bytes",

@@ -1,6 +1,7 @@
 // The command line. CLI11 takes the words apart; the table says what they may be.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "base/nearest.h"
@@ -90,23 +91,73 @@ bool WantsValue(CommandId command, const std::string& word) {
   return Takes(spec, command) && spec->type != OptionType::kFlag;
 }
 
+// The option that this word names, if it takes several values.
+const OptionSpec* ManyOf(CommandId command, const std::string& word) {
+  const std::string spelled = word.substr(0, word.find('='));
+  if (spelled.size() < 2) return nullptr;
+  const OptionSpec* spec = FindOption(spelled[1] == '-' ? DashesToName(spelled.substr(2)) : spelled, Commands(command));
+  return Takes(spec, command) && spec->many ? spec : nullptr;
+}
+
+// Names that follow --served-model-name, or MODEL?
+bool LooksLikeModel(const std::string& word) {
+  std::error_code error;
+  return word.ends_with(".gguf") || word.ends_with(".safetensors") || word.find_first_of("/.~") == 0 ||
+         std::filesystem::exists(word, error);
+}
+
+// What Normalise has seen: arguments of no flag, and where in `words` a flag with several values has its last one.
+struct Seen {
+  bool positional = false;
+  std::vector<size_t> last_of_many;
+};
+
+// The values behind the first one of an option that takes several, each with the flag of its own that CLI11 wants.
+void TakeMany(const OptionSpec& spec, const std::vector<std::string>& arguments, size_t* at, std::vector<std::string>* words,
+              Seen* seen) {
+  bool any = false;
+  while (*at + 1 < arguments.size() && !arguments[*at + 1].empty() && arguments[*at + 1][0] != '-') {
+    words->push_back("--" + std::string(spec.name));
+    words->push_back(arguments[++*at]);
+    any = true;
+  }
+  if (any) seen->last_of_many.push_back(words->size() - 2);
+}
+
+// Where no MODEL was given elsewhere, a last value that looks like one is it: --served-model-name NAME MODEL.
+void FreeModel(const Seen& seen, const std::map<std::string_view, std::string>& typed, std::vector<std::string>* words) {
+  if (seen.positional || typed.contains("model")) return;
+  for (const size_t at : seen.last_of_many) {
+    if (!LooksLikeModel((*words)[at + 1])) continue;
+    words->erase(words->begin() + static_cast<int64_t>(at));
+    return;
+  }
+}
+
 Status Normalise(CommandId command, const std::vector<std::string>& arguments,
                  std::vector<std::string>* words, std::map<std::string_view, std::string>* typed) {
+  Seen seen;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if (word == "--") {
+      seen.positional = seen.positional || i + 1 < arguments.size();
+      FreeModel(seen, *typed, words);
       words->insert(words->end(), arguments.begin() + static_cast<int64_t>(i), arguments.end());
       return OkStatus();
     }
     if (word.empty() || word[0] != '-') {
+      seen.positional = true;
       words->push_back(word);
       continue;
     }
     SF_RETURN_IF_ERROR(NormaliseWord(command, word, words, typed));
-    if (!WantsValue(command, word)) continue;
-    if (i + 1 == arguments.size()) return InvalidArgument(word + " needs a value");
-    words->push_back(arguments[++i]);
+    if (WantsValue(command, word)) {
+      if (i + 1 == arguments.size()) return InvalidArgument(word + " needs a value");
+      words->push_back(arguments[++i]);
+    }
+    if (const OptionSpec* many = ManyOf(command, word)) TakeMany(*many, arguments, &i, words, &seen);
   }
+  FreeModel(seen, *typed, words);
   return OkStatus();
 }
 

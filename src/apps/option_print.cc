@@ -1,5 +1,6 @@
 // Settings for people: --print-config and the option lists of --help.
 #include <algorithm>
+#include <charconv>
 #include <optional>
 
 #include "apps/option_sources.h"
@@ -31,13 +32,19 @@ std::string TomlText(std::string_view text) {
   return out + '"';
 }
 
+// TOML's integers have 64 bits and a sign; larger seeds are given back as text.
+bool InTomlRange(const std::string& digits) {
+  int64_t value = 0;
+  return std::from_chars(digits.data(), digits.data() + digits.size(), value).ec == std::errc();
+}
+
 std::string TomlScalar(const OptionSpec& spec, const std::string& value) {
-  const bool number = spec.type == OptionType::kInteger || spec.type == OptionType::kReal ||
+  const bool number = spec.type == OptionType::kInteger || spec.type == OptionType::kSeed || spec.type == OptionType::kReal ||
                       spec.type == OptionType::kBytes || spec.type == OptionType::kIntegers;
   if (spec.type == OptionType::kFlag) return value;
   if (number && value != "auto") {
     // TOML wants digits on both sides of a point.
-    const bool plain = value.find_first_not_of("-0123456789") == std::string::npos;
+    const bool plain = value.find_first_not_of("-0123456789") == std::string::npos && InTomlRange(value);
     const bool pointed = value.find('.') != std::string::npos && value.front() != '.' &&
                          value.back() != '.' && value.rfind("-.", 0) != 0 &&
                          value.find_first_of("eE") == std::string::npos;
@@ -125,6 +132,8 @@ void AppendOption(const OptionSpec& spec, std::string* out) {
   } else if (spec.type != OptionType::kFlag && !spec.fallback.empty()) {
     help += " [default: " + std::string(spec.fallback) + "]";
   }
+  if (spec.type == OptionType::kFlag && spec.fallback == "true")
+    help += " [default: on; --no-" + std::string(spec.name) + " turns it off]";
   if (!longer.empty()) help += " (also " + longer + ")";
   AppendWrapped(help, kHelpIndent, kHelpIndent, out);
 }

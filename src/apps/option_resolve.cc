@@ -25,6 +25,27 @@ std::vector<std::string> SplitNumbers(const std::vector<std::string>& values) {
   return numbers;
 }
 
+// The names in "a,b" and "a, b"; an empty one is kept, to be refused.
+std::vector<std::string> SplitNames(const std::vector<std::string>& values) {
+  std::vector<std::string> names;
+  for (const std::string& text : values) {
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t comma = std::min(text.find(',', begin), text.size());
+      const std::string piece = text.substr(begin, comma - begin);
+      const size_t first = piece.find_first_not_of(" \t\n"), last = piece.find_last_not_of(" \t\n");
+      std::string name = first == std::string::npos ? "" : piece.substr(first, last - first + 1);
+      if (name.empty() || std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+      begin = comma + 1;
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> SplitValues(const RawSetting& raw) {
+  if (raw.spec->type == OptionType::kIntegers) return SplitNumbers(raw.values);
+  return raw.spec->many ? SplitNames(raw.values) : raw.values;
+}
+
 std::string Label(const RawSetting& raw) {
   if (raw.origin.kind == Origin::Kind::kFile)
     return raw.origin.name + ": " + std::string(raw.spec->name);
@@ -33,8 +54,8 @@ std::string Label(const RawSetting& raw) {
 
 Result<Setting> Check(const RawSetting& raw) {
   Setting setting{{}, raw.origin};
-  const bool numbers = raw.spec->type == OptionType::kIntegers;
-  for (const std::string& text : numbers ? SplitNumbers(raw.values) : raw.values) {
+  for (const std::string& text : SplitValues(raw)) {
+    if (raw.spec->many && text.empty()) return InvalidArgument(Label(raw) + ": an empty name");
     Result<std::string> value = CanonicalValue(*raw.spec, text);
     if (!value.ok()) return value.status().WithContext(Label(raw));
     setting.values.push_back(*std::move(value));
@@ -57,6 +78,9 @@ std::vector<std::string> OptionSpellings(CommandSet commands) {
     names.emplace_back(spec.name);
     for (const std::string_view alias : spec.aliases) names.emplace_back(alias);
   }
+  // A name that means several things is there once.
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
 }
 
@@ -113,8 +137,11 @@ class OptionResolver {
     const int count = static_cast<int>(positionals.size());
     const std::string usage = "; usage: sixfold " + std::string(CommandName(options_.command_)) +
                               (shape.text.empty() ? "" : " " + std::string(shape.text));
-    if (count > shape.max)
-      return InvalidArgument("unexpected argument '" + positionals[shape.max] + "'" + usage);
+    if (count > shape.max) {
+      const bool prompt = shape.text.find("PROMPT]") != std::string_view::npos;
+      return InvalidArgument("unexpected argument '" + positionals[shape.max] + "'" + usage +
+                             (prompt ? "; a prompt of several words needs quotes: 'Why is the sky blue?'" : ""));
+    }
     if (count < shape.min && arguments.action == Action::kRunCommand) {
       return InvalidArgument("an argument is missing" + usage);
     }

@@ -18,17 +18,33 @@ constexpr CommandSet kSampled = Commands(kRun, kGenerate);
 constexpr double kTera = 1099511627776.0;
 constexpr double kMaxTokens = 1e9;
 
+// An option that commands share and that means a little something else to each: help never tells of other commands.
+OptionSpec For(CommandSet commands, OptionSpec spec, std::string_view help) {
+  spec.commands = commands;
+  spec.help = help;
+  return spec;
+}
+
+OptionSpec WithAuto(CommandSet commands, OptionSpec spec, std::string_view auto_means) {
+  spec.commands = commands;
+  spec.auto_means = auto_means;
+  return spec;
+}
+
 std::vector<OptionSpec> CommandOptions() {
   using enum OptionType;
   constexpr OptionGroup group = OptionGroup::kCommand;
+  const OptionSpec prompt{.name = "prompt", .aliases = {"-p"}, .type = kText, .group = group, .metavar = "TEXT"};
+  OptionSpec exact_prompt = prompt;  // what is computed must be what was given, byte for byte
+  exact_prompt.utf8 = true;
+  const OptionSpec tokens{.name = "tokens", .type = kIntegers, .group = group, .metavar = "IDS", .min = 0, .max = 2147483647};
+  OptionSpec token_count = tokens;
+  token_count.metavar = "N";
+  const OptionSpec output{.name = "output", .aliases = {"-o", "output-file"}, .type = kText, .group = group, .metavar = "FILE"};
   return {
-      {.name = "prompt",
-       .aliases = {"-p"},
-       .type = kText,
-       .group = group,
-       .commands = kSampled | Commands(kTrace),
-       .metavar = "TEXT",
-       .help = "text to continue (generate), to ask (run), or whose token to follow (trace)"},
+      For(Commands(kGenerate), exact_prompt, "text to continue, in UTF-8"),
+      For(Commands(kRun), prompt, "text to ask, instead of a chat"),
+      For(Commands(kTrace), exact_prompt, "text whose token to follow, in UTF-8"),
       {.name = "prompt-tokens",
        .type = kIntegers,
        .group = group,
@@ -50,22 +66,26 @@ std::vector<OptionSpec> CommandOptions() {
        .commands = Commands(kRun),
        .fallback = "false",
        .help = "neither recall nor keep what is typed ($XDG_STATE_HOME/sixfold/run_history)"},
-      {.name = "tokens",
-       .type = kIntegers,
+      For(Commands(kLogits), tokens, "token ids to run through the model, such as 1,2,3"),
+      For(Commands(kLayout), token_count, "rows of the step whose bytes are printed [default: 1]"),
+      For(Commands(kVerify), token_count, "with --balance: tokens of the prompt [default: 16384]"),
+      For(Commands(kLogits, kDump), output, "safetensors file to write"),
+      For(Commands(kTrace), output, "file for the answer, instead of stdout"),
+      {.name = "port",
+       .type = kInteger,
        .group = group,
-       .commands = Commands(kLogits, kLayout, kVerify),
-       .metavar = "IDS",
+       .commands = Commands(kDoctor),
+       .metavar = "N",
+       .fallback = "8000",
        .min = 0,
-       .max = 2147483647,
-       .help = "logits: token ids to run through the model, such as 1,2,3; layout: rows of the "
-               "step whose bytes are printed (default 1); verify --balance: tokens of the prompt (default 16384)"},
-      {.name = "output",
-       .aliases = {"-o", "output-file"},
-       .type = kText,
+       .max = 65535,
+       .help = "port of 127.0.0.1 that must be free for a server"},
+      {.name = "lossy",
+       .type = kFlag,
        .group = group,
-       .commands = Commands(kLogits, kDump, kTrace),
-       .metavar = "FILE",
-       .help = "safetensors file to write; trace: the answer, instead of stdout"},
+       .commands = Commands(kTokenize, kPerplexity),
+       .fallback = "false",
+       .help = "put U+FFFD in the place of bytes that are not UTF-8, which are an error otherwise"},
       {.name = "context",
        .type = kInteger,
        .group = group,
@@ -98,7 +118,8 @@ std::vector<OptionSpec> CommandOptions() {
        .group = group,
        .commands = Commands(kRun, kRender),
        .metavar = "JSON",
-       .help = "more variables for the chat template, such as '{\"enable_thinking\": false}'"},
+       .help = "more variables for the chat template, such as '{\"enable_thinking\": false}'",
+       .utf8 = true},
       {.name = "json",
        .type = kFlag,
        .group = group,
@@ -169,6 +190,15 @@ std::vector<OptionSpec> ModelOptions() {
 std::vector<OptionSpec> ArithmeticOptions() {
   using enum OptionType;
   constexpr OptionGroup group = OptionGroup::kArithmetic;
+  const OptionSpec chunk{.name = "attention-chunk",
+                         .type = kInteger,
+                         .group = group,
+                         .metavar = "N",
+                         .fallback = "auto",
+                         .min = 16,
+                         .max = 512,
+                         .power_of_two = true,
+                         .help = "keys of one partial sum of attention; part of the numeric contract"};
   return {
       {.name = "dtype",
        .type = kChoice,
@@ -221,17 +251,8 @@ std::vector<OptionSpec> ArithmeticOptions() {
        .min = 1,
        .max = 1 << 20,
        .help = "rows of one pass: a longer prompt is prefilled in chunks of this many tokens"},
-      {.name = "attention-chunk",
-       .type = kInteger,
-       .group = group,
-       .commands = kComputing,
-       .metavar = "N",
-       .fallback = "auto",
-       .auto_means = "256; 16 in verify, whose prompts are short",
-       .min = 16,
-       .max = 512,
-       .power_of_two = true,
-       .help = "keys of one partial sum of attention; part of the numeric contract"},
+      WithAuto(kComputing & ~Commands(kVerify), chunk, "256"),
+      WithAuto(Commands(kVerify), chunk, "16, for its prompts are short"),
       {.name = "reduction-leaves",
        .type = kInteger,
        .group = group,
@@ -269,8 +290,8 @@ std::vector<OptionSpec> EngineAndServerOptions() {
        .auto_means = "1 GiB, or 40 % of the free memory if that is less",
        .min = 1,
        .max = 64 * kTera,
-       .help = "memory for keys and values, such as 512M or 4GiB (K M G T count in 1,024s, k "
-               "m g t in 1,000s)"},
+       .help = "memory for keys and values on each rank, such as 512M or 4GiB (K M G T count in "
+               "1,024s, k m g t in 1,000s)"},
       {.name = "max-queued-requests",
        .type = kInteger,
        .group = engine,
@@ -286,8 +307,10 @@ std::vector<OptionSpec> EngineAndServerOptions() {
        .group = server,
        .commands = Commands(kServe),
        .metavar = "NAME",
-       .help = "name that clients use, may be given several times; otherwise the name of the "
-               "file or folder"},
+       .help = "names that clients use, such as a b or a,b, or given several times; otherwise "
+               "the name of the file or folder",
+       .utf8 = true,
+       .many = true},
       {.name = "host",
        .type = kText,
        .group = server,
@@ -298,7 +321,7 @@ std::vector<OptionSpec> EngineAndServerOptions() {
       {.name = "port",
        .type = kInteger,
        .group = server,
-       .commands = Commands(kServe, kDoctor),
+       .commands = Commands(kServe),
        .metavar = "N",
        .fallback = "8000",
        .min = 0,
@@ -352,29 +375,29 @@ std::vector<OptionSpec> SamplingOptions() {
   using enum OptionType;
   constexpr OptionGroup group = OptionGroup::kSampling;
   constexpr std::string_view kModels = "the model's generation_config.json, else no effect";
+  const OptionSpec max_tokens{.name = "max-tokens",
+                              .aliases = {"max-new-tokens", "n-predict", "predict", "-n"},
+                              .type = kInteger,
+                              .group = group,
+                              .metavar = "N",
+                              .fallback = "auto",
+                              .min = 1,
+                              .max = kMaxTokens,
+                              .help = "tokens of the answer"};
+  const OptionSpec temperature{.name = "temperature",
+                               .aliases = {"temp"},
+                               .type = kReal,
+                               .group = group,
+                               .metavar = "T",
+                               .fallback = "auto",
+                               .min = 0,
+                               .max = 2,
+                               .help = "0: always the most likely token"};
   return {
-      {.name = "max-tokens",
-       .aliases = {"max-new-tokens", "n-predict", "predict", "-n"},
-       .type = kInteger,
-       .group = group,
-       .commands = kSampled,
-       .metavar = "N",
-       .fallback = "auto",
-       .auto_means = "generate: 128; run: as many as the context holds",
-       .min = 1,
-       .max = kMaxTokens,
-       .help = "tokens of the answer"},
-      {.name = "temperature",
-       .aliases = {"temp"},
-       .type = kReal,
-       .group = group,
-       .commands = kSampled,
-       .metavar = "T",
-       .fallback = "auto",
-       .auto_means = "generate: 0; run: the model's generation_config.json, else 0.7",
-       .min = 0,
-       .max = 2,
-       .help = "0: always the most likely token"},
+      WithAuto(Commands(kGenerate), max_tokens, "128"),
+      WithAuto(Commands(kRun), max_tokens, "as many as the context holds"),
+      WithAuto(Commands(kGenerate), temperature, "0"),
+      WithAuto(Commands(kRun), temperature, "the model's generation_config.json, else 0.7"),
       {.name = "top-p",
        .type = kReal,
        .group = group,
@@ -388,14 +411,13 @@ std::vector<OptionSpec> SamplingOptions() {
       {.name = "top-k",
        .type = kInteger,
        .group = group,
-       .commands = kSampled | Commands(kByteFormulas),
+       .commands = kSampled,
        .metavar = "K",
        .fallback = "auto",
        .auto_means = kModels,
        .min = -1,
        .max = kMaxTokens,
-       .help =
-           "sample from the K most likely tokens; 0: all. bytes ep: experts that a token takes"},
+       .help = "sample from the K most likely tokens; 0: all"},
       {.name = "min-p",
        .type = kReal,
        .group = group,
@@ -443,15 +465,13 @@ std::vector<OptionSpec> SamplingOptions() {
        .help = "added to the logit of a token, -100 to 100; may be given several times"},
       {.name = "seed",
        .aliases = {"-s"},
-       .type = kInteger,
+       .type = kSeed,
        .group = group,
        .commands = kSampled,
        .metavar = "N",
        .fallback = "auto",
        .auto_means = "drawn, and reported",
-       .min = 0,
-       .max = 9007199254740992.0,
-       .help = "equal seeds give equal answers"},
+       .help = "any 64-bit integer; equal seeds give equal answers, and -1 is the seed 2^64 - 1"},
       {.name = "n",
        .type = kInteger,
        .group = group,
@@ -466,7 +486,8 @@ std::vector<OptionSpec> SamplingOptions() {
        .group = group,
        .commands = kSampled,
        .metavar = "TEXT",
-       .help = "text that ends the answer, may be given several times"},
+       .help = "text that ends the answer, may be given several times",
+       .utf8 = true},
       {.name = "stop-token-ids",
        .type = kIntegers,
        .group = group,

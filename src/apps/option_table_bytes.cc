@@ -31,11 +31,14 @@ std::vector<OptionSpec> BytesOptions() {
   rope.min = 0;
   OptionSpec nodes = Quantity("nodes", 65536, "equal nodes that the ranks stand on", "1");
   nodes.aliases = {"nnodes"};
-  nodes.group = OptionGroup::kLayout;
-  nodes.commands |= LaidOutCommands();
+  OptionSpec laid_out_nodes = nodes;  // of a model's layout, beside the options of that
+  laid_out_nodes.group = OptionGroup::kLayout;
+  laid_out_nodes.commands = LaidOutCommands();
   return {
       Quantity("ranks", 65536, "ranks that share the work; pp: stages"),
       nodes,
+      laid_out_nodes,
+      Quantity("top-k", 1 << 20, "ep: experts that a token takes"),
       Quantity("seq", 1e9, "tokens of a sequence"),
       Quantity("batch", 1e6, "sequences", "1"),
       Quantity("hidden", 1 << 24, "width of an activation"),

@@ -24,7 +24,7 @@ std::vector<OptionSpec> TraceOptions() {
        .min = 0,
        .max = 1e9,
        .help = "position of the token to follow, from 0"},
-      TraceFlag("last", "follow the last token of the prompt, whose row becomes logits: beside --token, or alone"),
+      TraceFlag("last", "follow the last token of the prompt, whose row becomes the logits; beside --token, or alone"),
       {.name = "replica",
        .type = kInteger,
        .commands = commands,

@@ -3,9 +3,10 @@
 #include <cmath>
 #include <cstdio>
 
-#include "base/nearest.h"
 #include "apps/options.h"
+#include "apps/text_input.h"
 #include "base/check.h"
+#include "base/nearest.h"
 
 namespace sixfold::apps {
 namespace {
@@ -22,7 +23,7 @@ std::optional<T> ParseWhole(std::string_view text) {
 
 std::string NumberText(double value) {
   char text[64];
-  const bool whole = value == std::floor(value) && std::fabs(value) < 1e15;
+  const bool whole = value == std::floor(value) && std::fabs(value) < 1e18;
   std::snprintf(text, sizeof text, whole ? "%.0f" : "%g", value);
   return text;
 }
@@ -30,13 +31,14 @@ std::string NumberText(double value) {
 std::string RangeText(const OptionSpec& spec) {
   std::string what = "a number";
   if (spec.type == OptionType::kInteger) what = spec.power_of_two ? "a power of two" : "an integer";
-  if (spec.type == OptionType::kIntegers) what = "integers such as 1,2,3";
-  if (spec.type == OptionType::kBytes) what = "a size such as 512M or 4GiB";
+  if (spec.type == OptionType::kIntegers) what = "integers such as 1,2,3, each";
+  if (spec.type == OptionType::kBytes) what = "a size such as 512M or 4GiB,";
   std::string range = " from " + NumberText(spec.min) + " to " + NumberText(spec.max);
-  if (spec.max >= 1e9)
-    range = spec.min == 0 ? " of at least 0" : " of at least " + NumberText(spec.min);
-  if (spec.type == OptionType::kBytes) range = "";
-  if (spec.type == OptionType::kIntegers) range = spec.min == 0 ? ", none below 0" : "";
+  if (spec.type == OptionType::kBytes) range += " bytes";
+  if (spec.type == OptionType::kSeed) {
+    what = "a 64-bit integer";
+    range = " from -9223372036854775808 to 18446744073709551615";
+  }
   return what + range + (spec.fallback == "auto" ? ", or auto" : "");
 }
 
@@ -63,24 +65,43 @@ std::optional<double> UnitFactor(std::string_view unit) {
   return std::pow(base, static_cast<double>(power + 1));
 }
 
+// Whether a fraction of one is dropped, as in 1.5 bytes, or makes the text no number.
+enum class Fraction : uint8_t { kDropped, kRefused };
+
 // "4096", "4k", "1.5GiB" as a whole number.
-std::optional<int64_t> ParseScaled(std::string_view text) {
+std::optional<int64_t> ParseScaled(std::string_view text, Fraction fraction) {
   if (const auto plain = ParseWhole<int64_t>(text)) return plain;
   const size_t digits = text.find_first_not_of("0123456789.");
   if (digits == 0 || digits == std::string_view::npos) return std::nullopt;
   const auto number = ParseWhole<double>(text.substr(0, digits));
   const auto factor = UnitFactor(text.substr(digits));
   if (!number || !factor || *number * *factor > 9e18) return std::nullopt;
-  return static_cast<int64_t>(*number * *factor);
+  const double product = *number * *factor, nearest = std::round(product);
+  // 1.001k is 1,001, although the product of the doubles is a little less.
+  if (std::fabs(product - nearest) <= 1e-9 * nearest) return static_cast<int64_t>(nearest);
+  if (fraction == Fraction::kRefused) return std::nullopt;
+  return static_cast<int64_t>(product);
 }
 
 Result<std::string> CanonicalInteger(const OptionSpec& spec, std::string_view text) {
-  const auto value = ParseScaled(text);
+  const auto value =
+      ParseScaled(text, spec.type == OptionType::kBytes ? Fraction::kDropped : Fraction::kRefused);
   if (!value || static_cast<double>(*value) < spec.min || static_cast<double>(*value) > spec.max) {
     return Refused(spec, text);
   }
   if (spec.power_of_two && (*value & (*value - 1)) != 0) return Refused(spec, text);
   return std::to_string(*value);
+}
+
+Result<std::string> CanonicalSeed(const OptionSpec& spec, std::string_view text) {
+  if (const auto value = ParseScaled(text, Fraction::kRefused)) return std::to_string(*value);
+  if (const auto value = ParseWhole<uint64_t>(text)) return std::to_string(*value);
+  return Refused(spec, text);
+}
+
+Result<std::string> CanonicalText(const OptionSpec& spec, std::string_view text) {
+  if (spec.utf8) SF_RETURN_IF_ERROR(CheckUtf8(text));
+  return std::string(text);
 }
 
 Result<std::string> CanonicalReal(const OptionSpec& spec, std::string_view text) {
@@ -126,10 +147,11 @@ Result<std::string> CanonicalValue(const OptionSpec& spec, std::string_view text
     case OptionType::kInteger:
     case OptionType::kBytes:
     case OptionType::kIntegers: return CanonicalInteger(spec, text);
+    case OptionType::kSeed: return CanonicalSeed(spec, text);
     case OptionType::kReal: return CanonicalReal(spec, text);
     case OptionType::kChoice: return CanonicalChoice(spec, text);
     case OptionType::kText:
-    case OptionType::kTexts: return std::string(text);
+    case OptionType::kTexts: return CanonicalText(spec, text);
   }
   return Internal("an option of no type");
 }
@@ -172,6 +194,13 @@ int64_t Options::Integer(std::string_view name) const {
 std::optional<int64_t> Options::MaybeInteger(std::string_view name) const {
   return ParseWhole<int64_t>(
       Typed(name, {OptionType::kInteger, OptionType::kBytes}).values.front());
+}
+
+std::optional<uint64_t> Options::MaybeSeed(std::string_view name) const {
+  const std::string& text = Typed(name, {OptionType::kSeed}).values.front();
+  if (const auto value = ParseWhole<uint64_t>(text)) return value;
+  if (const auto value = ParseWhole<int64_t>(text)) return static_cast<uint64_t>(*value);
+  return std::nullopt;
 }
 
 std::optional<double> Options::MaybeReal(std::string_view name) const {

@@ -50,6 +50,7 @@ constexpr CommandSet Commands(Ids... ids) {
 enum class OptionType : uint8_t {
   kFlag,     // --x, --no-x; true or false elsewhere
   kInteger,  // also 4k = 4,000 and 4K = 4,096
+  kSeed,     // any 64 bits: -2^63 to 2^64 - 1, negative ones in two's complement
   kReal,
   kBytes,  // 512M, 4GiB, plain bytes
   kChoice,
@@ -86,6 +87,9 @@ struct OptionSpec {
   std::vector<std::string_view> choices;  // "f32", or "float32=f32" for another spelling
   std::string_view help;
   bool secret = false;  // its value is never printed
+  bool utf8 = false;    // text that goes into JSON or a prompt: other bytes are refused
+  // kTexts: also "a,b", and several words behind one flag (vLLM's form).
+  bool many = false;
 };
 
 std::span<const OptionSpec> OptionTable();
@@ -120,8 +124,9 @@ class Options {
   const std::string& Text(std::string_view name) const;
   const std::vector<std::string>& Texts(std::string_view name) const;
   int64_t Integer(std::string_view name) const;
-  // nullopt for "auto".
+  // nullopt for "auto", as of the next two.
   std::optional<int64_t> MaybeInteger(std::string_view name) const;
+  std::optional<uint64_t> MaybeSeed(std::string_view name) const;
   std::optional<double> MaybeReal(std::string_view name) const;
   std::vector<int64_t> Integers(std::string_view name) const;
 

@@ -248,7 +248,7 @@ TEST(Options, BadValuesNameTheSettingTheRangeAndWhatWasGiven) {
   EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "port = \"x\""}),
               HasSubstr("c.toml:1: port: expected an integer from 0 to 65535, got 'x'"));
   EXPECT_THAT(Refusal({.arguments = {"--max-model-len", "0"}}),
-              HasSubstr("of at least 1, or auto, got '0'"));
+              HasSubstr("from 1 to 1000000000, or auto, got '0'"));
   EXPECT_THAT(Refusal({.arguments = {"--port"}}), HasSubstr("--port needs a value"));
   EXPECT_THAT(Refusal({.arguments = {"--config", "c.toml"}, .file = "port = [1]"}),
               HasSubstr("takes one plain value"));

@@ -15,8 +15,9 @@
 #include "apps/loading.h"
 #include "apps/output.h"
 #include "apps/prefill.h"
+#include "apps/text_input.h"
 #include "apps/text_loading.h"
-#include "text/utf8.h"
+#include "base/plural.h"
 
 namespace sixfold::apps {
 namespace {
@@ -46,12 +47,16 @@ double NegativeLogProbability(std::span<const float> logits, TokenId token) {
   return std::log(sum) + highest - static_cast<double>(logits[static_cast<size_t>(token)]);
 }
 
-Result<std::vector<TokenId>> TokenizeText(const Tokenizer& tokenizer, const std::string& path) {
+Result<std::vector<TokenId>> TokenizeText(const Options& options, const Tokenizer& tokenizer, const std::string& path) {
   SF_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, kTextBytesMax));
+  Result<std::string> valid =
+      Utf8Text(std::move(text), options.Flag("lossy") ? NotUtf8::kReplaced : NotUtf8::kRefused, path);
+  if (!valid.ok()) return InvalidFile(valid.status().message() + "; --lossy puts U+FFFD in the place of such bytes");
+  text = *std::move(valid);
   if (!text.empty() && text.back() == '\n') text.pop_back();
   SF_ASSIGN_OR_RETURN(
       std::vector<TokenId> tokens,
-      tokenizer.Encode(ReplaceInvalidUtf8(text), AddSpecial::kNo, ParseSpecial::kNo));
+      tokenizer.Encode(text, AddSpecial::kNo, ParseSpecial::kNo));
   if (tokenizer.AddsBos()) tokens.insert(tokens.begin(), *tokenizer.bos_id());
   return tokens;
 }
@@ -87,8 +92,9 @@ Status Report(const Options& options, const Score& score, int64_t windows, int64
     return Print(json.dump() + "\n");
   }
   return Print(
-      fmt::format("perplexity {:.4f} ± {:.4f} over {} predictions in {} windows of {} tokens\n",
-                  value, score.StandardError(), CountText(score.predictions), windows, context));
+      fmt::format("perplexity {:.4f} ± {:.4f} over {} {} in {} of {} tokens\n",
+                  value, score.StandardError(), CountText(score.predictions), score.predictions == 1 ? "prediction" : "predictions",
+                  Plural(windows, "window"), context));
 }
 
 }  // namespace
@@ -100,13 +106,13 @@ Status RunPerplexity(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, TokenizerFor(options, path));
   if (tokenizer == nullptr)
     return InvalidFile(path + ": holds no tokenizer; name one with --tokenizer");
-  SF_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, TokenizeText(*tokenizer, text_path));
+  SF_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, TokenizeText(options, *tokenizer, text_path));
   const int64_t windows = static_cast<int64_t>(tokens.size()) / context;
   if (windows == 0) {
     return InvalidArgument(fmt::format(
-        "{} has {} tokens, too few for one window of {}; take a longer text or a smaller "
+        "{} has {}, too few for one window of {}; take a longer text or a smaller "
         "--context",
-        text_path, tokens.size(), context));
+        text_path, Plural(static_cast<int64_t>(tokens.size()), "token"), context));
   }
   SF_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(options, launch, tokenizer.get()));
   const int64_t vocab = loaded.config.vocab;

@@ -1,4 +1,5 @@
 #include "apps/prefill.h"
+#include "base/plural.h"
 
 #include <fmt/format.h>
 
@@ -20,8 +21,8 @@ Result<std::unique_ptr<Prefill>> Prefill::Create(StepModel& model, int64_t token
   const int64_t bytes_here = geometry.block_bytes() * model.ranks_here();
   if (blocks > INT32_MAX || (available > 0 && bytes_here > available / blocks)) {
     return OutOfMemory(
-        fmt::format("keys and values of {} tokens take {} MB, and {} MB of memory are free",
-                    tokens_max, bytes_here * blocks >> 20, available >> 20));
+        fmt::format("keys and values of {} take {} MB, and {} MB of memory are free",
+                    Plural(tokens_max, "token"), bytes_here * blocks >> 20, available >> 20));
   }
   SF_RETURN_IF_ERROR(model.AllocateKv(static_cast<int32_t>(blocks)));
   return std::unique_ptr<Prefill>(new Prefill(model, blocks, chunk));

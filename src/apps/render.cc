@@ -4,9 +4,9 @@
 #include "apps/commands.h"
 #include "apps/loading.h"
 #include "apps/output.h"
+#include "apps/text_input.h"
 #include "apps/text_loading.h"
 #include "text/chat_template.h"
-#include "text/utf8.h"
 
 namespace sixfold::apps {
 namespace {
@@ -16,7 +16,8 @@ using nlohmann::ordered_json;
 constexpr size_t kJsonBytesMax = size_t{64} << 20;
 
 Result<ordered_json> ReadJson(const std::string& path) {
-  SF_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kJsonBytesMax));
+  SF_ASSIGN_OR_RETURN(std::string read, ReadTextFile(path, kJsonBytesMax));
+  SF_ASSIGN_OR_RETURN(const std::string text, Utf8Text(std::move(read), NotUtf8::kRefused, path == "-" ? "stdin" : path));
   ordered_json value = ordered_json::parse(text, nullptr, false);
   if (value.is_discarded()) return InvalidFile(path + ": no valid JSON");
   return value;

@@ -38,12 +38,12 @@ Status AddBias(const std::string& text, std::map<TokenId, double>* biases) {
   return OkStatus();
 }
 
-// 52 random bits: exact in every JSON reader, and in the range of --seed.
-int64_t DrawSeed() {
+// 52 random bits: exact in every JSON reader.
+uint64_t DrawSeed() {
   uint64_t bits = 0;
   if (::getrandom(&bits, sizeof bits, 0) != sizeof bits)
     bits = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-  return static_cast<int64_t>(bits >> 12);
+  return bits >> 12;
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ Result<SamplingParams> SamplingFrom(const Options& options, const GenerationDefa
   out.frequency_penalty = options.MaybeReal("frequency-penalty").value_or(0.0);
   // Drawn here and not by the engine, so that the seed that is reported can be given back as
   // --seed.
-  out.seed = static_cast<uint64_t>(options.MaybeInteger("seed").value_or(DrawSeed()));
+  out.seed = options.MaybeSeed("seed").value_or(DrawSeed());
   out.n = static_cast<int>(options.Integer("n"));
   out.max_tokens = options.MaybeInteger("max-tokens").value_or(max_tokens_auto);
   out.min_tokens = options.Integer("min-tokens");

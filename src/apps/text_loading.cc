@@ -256,7 +256,7 @@ Result<std::vector<TokenId>> PromptTokens(const Options& options, const Tokenize
     }
     SF_ASSIGN_OR_RETURN(
         const std::vector<TokenId> encoded,
-        tokenizer->Encode(ReplaceInvalidUtf8(options.Text("prompt")), AddSpecial::kYes));
+        tokenizer->Encode(options.Text("prompt"), AddSpecial::kYes));
     ids.assign(encoded.begin(), encoded.end());
     if (ids.empty())
       return InvalidArgument("--prompt is empty, and the tokenizer adds no token of its own");

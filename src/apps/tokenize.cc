@@ -6,6 +6,7 @@
 #include "apps/commands.h"
 #include "apps/loading.h"
 #include "apps/output.h"
+#include "apps/text_input.h"
 #include "apps/text_loading.h"
 #include "text/utf8.h"
 
@@ -93,6 +94,24 @@ Result<std::vector<TokenId>> IdsFromText(const std::string& text) {
   return ids;
 }
 
+// The tokenizer's own ids only: Decode passes over others, so that a text would silently lack them.
+Result<std::string> DecodeKnown(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  for (const TokenId id : ids) {
+    if (tokenizer.HasToken(id)) continue;
+    return BadInput(std::to_string(id) + " is no token id of this tokenizer, whose ids are " +
+                    (id < tokenizer.vocab_size() ? "not all in use" : "0 to " + std::to_string(tokenizer.vocab_size() - 1)));
+  }
+  return tokenizer.Decode(ids, SkipSpecial::kNo);
+}
+
+// --lossy or an error that also names the flag.
+Result<std::string> InputText(const Options& options, std::string text) {
+  const bool lossy = options.Flag("lossy");
+  Result<std::string> valid = Utf8Text(std::move(text), lossy ? NotUtf8::kReplaced : NotUtf8::kRefused, "stdin");
+  if (!valid.ok()) return InvalidFile(valid.status().message() + "; --lossy puts U+FFFD in the place of such bytes");
+  return valid;
+}
+
 Status CheckForm(const Options& options) {
   if (options.Flag("json") && options.Flag("jsonl"))
     return InvalidArgument("--json and --jsonl exclude each other");
@@ -111,15 +130,17 @@ Status RunTokenize(const Options& options) {
   const AddSpecial add = options.Flag("no-special") ? AddSpecial::kNo : AddSpecial::kYes;
   if (options.Flag("jsonl")) {
     return ForEachLine(input, [&](const std::string& line) -> Result<std::string> {
-      const json value = json::parse(ReplaceInvalidUtf8(line), nullptr, false);
+      SF_ASSIGN_OR_RETURN(const std::string text, InputText(options, line));
+      const json value = json::parse(text, nullptr, false);
+      if (value.is_discarded()) return BadInput("no valid JSON");
       if (!value.is_string()) return BadInput("expected one JSON string");
       SF_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
                           tokenizer->Encode(value.get_ref<const std::string&>(), add));
       return IdsJson(ids);
     });
   }
-  SF_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
-                      tokenizer->Encode(ReplaceInvalidUtf8(input), add));
+  SF_ASSIGN_OR_RETURN(const std::string text, InputText(options, input));
+  SF_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, tokenizer->Encode(text, add));
   if (options.Flag("json")) return Print(IdsJson(ids) + "\n");
   std::string out;
   for (const TokenId id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
@@ -136,11 +157,12 @@ Status RunDetokenize(const Options& options) {
       const json value = json::parse(line, nullptr, false);
       if (value.is_discarded()) return BadInput("no valid JSON");
       SF_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, IdsFromJson(value));
-      return Dump(json{{"text", tokenizer->Decode(ids, SkipSpecial::kNo)}});
+      SF_ASSIGN_OR_RETURN(const std::string text, DecodeKnown(*tokenizer, ids));
+      return Dump(json{{"text", text}});
     });
   }
   SF_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, IdsFromText(input));
-  const std::string text = tokenizer->Decode(ids, SkipSpecial::kNo);
+  SF_ASSIGN_OR_RETURN(const std::string text, DecodeKnown(*tokenizer, ids));
   if (options.Flag("json")) return Print(Dump(json{{"text", text}}) + "\n");
   return Print(StdoutIsTerminal() ? text + "\n" : text);
 }

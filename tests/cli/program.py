@@ -37,6 +37,11 @@ def under_test():
     return Program(str(binary))
 
 
+def word(argument):
+    """An argument as subprocess takes it; bytes need not be UTF-8."""
+    return argument if isinstance(argument, bytes) else str(argument)
+
+
 class Program:
     def __init__(self, binary):
         self.binary = binary
@@ -48,7 +53,7 @@ class Program:
 
     def __call__(self, *arguments, stdin=b"", env=None, cwd=None, preexec=None, timeout=300):
         stdin = stdin.encode() if isinstance(stdin, str) else stdin
-        return Answer(subprocess.run([self.binary, *map(str, arguments)], input=stdin, capture_output=True,
+        return Answer(subprocess.run([self.binary, *map(word, arguments)], input=stdin, capture_output=True,
                                      env=self.environment(**(env or {})), cwd=cwd, preexec_fn=preexec, timeout=timeout))
 
     def start(self, *arguments, **kwargs):

@@ -3,6 +3,8 @@ import tomllib
 
 import pytest
 
+from program import GOLDEN
+
 
 def config(sixfold, *arguments, env=None, command="serve"):
     answer = sixfold(command, *arguments, "--print-config", env=env)
@@ -72,6 +74,54 @@ def test_what_is_unknown_or_wrong_is_refused(sixfold, tmp_path, arguments, env, 
     answer = sixfold("serve", *arguments, "--print-config", env=env)
     assert answer.code == 2 and said in answer.err, answer.err
     assert answer.out == ""
+
+
+@pytest.mark.parametrize("seed", [0, 4611686018427387909, -1, -(1 << 63), (1 << 63) - 1, (1 << 63) + 5, (1 << 64) - 1])
+def test_a_seed_is_any_64_bits(sixfold, tmp_path, seed):
+    """As in the body of a request, negative ones in two's complement; by each source, and as it is printed."""
+    forms = [([f"--seed={seed}"], {}, ""), (["--seed", str(seed)], {}, ""), ([], {"SIXFOLD_SEED": str(seed)}, ""),
+             (["--config", str(tmp_path / "c.toml")], {}, f'seed = "{seed}"\n')]
+    if -(1 << 63) <= seed < 1 << 63:
+        forms.append((["--config", str(tmp_path / "c.toml")], {}, f"seed = {seed}\n"))
+    for flags, env, file in forms:
+        (tmp_path / "c.toml").write_text(file)
+        answer = sixfold("generate", GOLDEN / "llama_gqa", "--prompt-tokens", "1", "--max-tokens", "1", "--json", *flags, env=env)
+        assert answer.json()["seed"] == seed % (1 << 64), answer.err
+    printed = sixfold("generate", "m", f"--seed={seed}", "--print-config").out
+    assert int(tomllib.loads(printed)["seed"]) == seed
+
+
+@pytest.mark.parametrize("seed", [str(1 << 64), str(-(1 << 63) - 1), "1.5", "x", "", "0x10"])
+def test_what_is_no_seed(sixfold, seed):
+    answer = sixfold("generate", "m", "--prompt", "x", "--seed", seed)
+    assert answer.code == 2 and "18446744073709551615" in answer.err and "64-bit integer" in answer.err, answer.err
+
+
+@pytest.mark.parametrize("arguments, names, model", [
+    (["MODEL", "--served-model-name", "a", "b"], ["a", "b"], "MODEL"), (["--served-model-name", "a", "b", "--model", "MODEL"], ["a", "b"], "MODEL"),
+    (["--served-model-name", "a", "MODEL"], ["a"], "MODEL"), (["--served-model-name", "a", "b", "MODEL", "--port", "1"], ["a", "b"], "MODEL"),
+    (["--served-model-name", "a, b", "c", "--served-model-name=d", "MODEL"], ["a", "b", "c", "d"], "MODEL"),
+    (["MODEL", "--alias", "a", "org/b"], ["a", "org/b"], "MODEL"), (["--served-model-name", "a", "b"], ["a", "b"], ""),
+    (["MODEL", "-a", "a", "a", "--port", "1", "--served-model-name", "b,a"], ["a", "b"], "MODEL")])
+def test_names_of_a_served_model(sixfold, arguments, names, model):
+    """vLLM's form, lists with commas, several flags; a path at the end is MODEL where there is no other."""
+    path = str(GOLDEN / "llama_gqa")
+    printed = tomllib.loads(sixfold("serve", *[path if word == "MODEL" else word for word in arguments], "--print-config").out)
+    assert printed["served-model-name"] == names and printed["model"] == (path if model else "")
+
+
+def test_names_that_are_none(sixfold):
+    for name in ("", "a,,b", ",", b"\xff"):
+        answer = sixfold("serve", "m", "--served-model-name", name)
+        assert answer.code == 2 and "--served-model-name: " in answer.err, answer.err
+
+
+def test_numbers_beyond_the_range_name_it(sixfold):
+    for flags, said in ((["--max-tokens", "5000000000"], "from 1 to 1000000000"), (["--prompt-tokens", "1,2147483648"], "from 0 to 2147483647"),
+                        (["--max-tokens", "1.0005k"], "an integer"), (["--kv-cache-memory", "100T"], "70368744177664 bytes")):
+        answer = sixfold("generate", "m", *flags)
+        assert answer.code == 2 and said in answer.err, answer.err
+    assert tomllib.loads(sixfold("generate", "m", "--max-tokens", "1.001k", "--print-config").out)["max-tokens"] == 1001
 
 
 def test_a_config_file_that_is_not_there(sixfold, tmp_path):

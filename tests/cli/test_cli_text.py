@@ -31,10 +31,47 @@ def test_tokenize_one_text_in_three_forms(sixfold, smollm2):
         assert sixfold("detokenize", smollm2, "--json", stdin=given).json() == {"text": "Hello, world"}
 
 
-def test_invalid_utf8_becomes_u_fffd(sixfold, smollm2):
-    broken = sixfold("tokenize", smollm2, "--json", stdin=b"a\xff\xc3b").json()["ids"]
-    repaired = sixfold("tokenize", smollm2, "--json", stdin="a\ufffd\ufffdb").json()["ids"]
-    assert broken == repaired
+# The first byte that Python's strict decoder names, in text of several kinds of damage.
+BROKEN = [b"a\xff\xc3b", b"\xc3", b"ab\xed\xa0\x80", "é".encode() + b"\xc0\xaf", b"x" * 5000 + b"\x80", b"\xf4\x90\x80\x80"]
+
+
+@pytest.mark.parametrize("data", BROKEN, ids=lambda data: data[-6:].hex())
+def test_bytes_that_are_not_utf8_are_named_or_replaced(sixfold, smollm2, tmp_path, data):
+    with pytest.raises(UnicodeDecodeError) as found:
+        data.decode()
+    named = f"byte {found.value.start} (0x{data[found.value.start]:02x}) is not UTF-8"
+    refused = sixfold("tokenize", smollm2, stdin=data)
+    assert refused.code == 3 and refused.out == "" and named in refused.err and "--lossy" in refused.err, refused.err
+    repaired = sixfold("tokenize", smollm2, "--json", stdin=data.decode(errors="replace")).json()
+    assert sixfold("tokenize", smollm2, "--lossy", "--json", stdin=data).json() == repaired
+    file = tmp_path / "text"
+    file.write_bytes(data)
+    refused = sixfold("perplexity", smollm2, file)
+    assert refused.code == 3 and named in refused.err and "--lossy" in refused.err, refused.err
+    refused = sixfold("perplexity", smollm2, file, "--lossy")
+    assert "too few" in refused.err or refused.code == 0, refused.err
+    for command in ("generate", "trace"):
+        refused = sixfold(command, smollm2, "--prompt", data, *(["--token", "0"] if command == "trace" else []))
+        assert refused.code == 2 and "--prompt: " + named in refused.err, refused.err
+    refused = sixfold("render", smollm2, file)
+    assert refused.code == 3 and named in refused.err, refused.err
+
+
+def test_lines_of_json_that_are_not_utf8(sixfold, smollm2):
+    refused = sixfold("tokenize", smollm2, "--jsonl", stdin=b'"a"\n"b\xff"\n')
+    assert refused.code == 3 and "line 2" in refused.err and "byte 2 (0xff) is not UTF-8" in refused.err, refused.err
+    lines = sixfold("tokenize", smollm2, "--jsonl", "--lossy", stdin=b'"a"\n"b\xff"\n').out.splitlines()
+    assert json.loads(lines[1])["ids"] == sixfold("tokenize", smollm2, "--json", stdin="b\ufffd").json()["ids"]
+
+
+@pytest.mark.parametrize("given, named", [("1 2 49152", 49152), ("[2147483647]", 2147483647), ('{"ids": [5, 99999]}', 99999)])
+def test_ids_without_a_token_are_refused_by_name(sixfold, smollm2, given, named):
+    """SmolLM2 has the ids 0 to 49151."""
+    refused = sixfold("detokenize", smollm2, stdin=given)
+    assert refused.code == 3 and refused.out == "" and f"{named} is no token id" in refused.err and "49151" in refused.err, refused.err
+    assert sixfold("detokenize", smollm2, stdin="49151 0").code == 0
+    refused = sixfold("detokenize", smollm2, "--jsonl", stdin=f'{{"ids": [1]}}\n{{"ids": [{named}]}}\n')
+    assert refused.code == 3 and "line 2" in refused.err and f"{named} is no token id" in refused.err, refused.err
 
 
 def test_render(sixfold, smollm2, tmp_path):
