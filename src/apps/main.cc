@@ -76,7 +76,7 @@ std::string GeneralHelp() {
             std::string(command.summary) + "\n";
   }
   return text +
-         "\nMODEL is a Hugging Face folder or a .gguf file. `sixfold COMMAND --help` tells the "
+         "\nMODEL is a Hugging Face folder or a .gguf file. `sixfold help COMMAND` tells the "
          "rest;\n"
          "`sixfold --version` prints the version and the build. Every option is also an\n"
          "environment variable (--max-model-len is SIXFOLD_MAX_MODEL_LEN) and a key of the TOML\n"
@@ -145,11 +145,6 @@ int Lead(const std::string& where, const Options& options, const Launch& launch)
   return Fail(where, options, ended);
 }
 
-// What a rank above 0 knows better than the leader: whoever saw a time-out or a divergence tells it.
-bool IsOwnDiscovery(const Status& status) {
-  return status.code() == StatusCode::kDeadline || status.code() == StatusCode::kInternal;
-}
-
 // A rank above 0. The leader reports what goes wrong, as long as it can, and ends all ranks before this one has to.
 int Follow(const std::string& where, const Options& options, const Launch& launch) {
   // Who ends a server signals all ranks at once (srun, or Ctrl-C): the leader drains with them and then dismisses them.
@@ -172,11 +167,9 @@ int Follow(const std::string& where, const Options& options, const Launch& launc
   const std::string rank = fmt::format("rank {}", launch.mpi->rank());
   const bool named = status.message().rfind(rank + " ", 0) == 0;
   const std::string message = (named ? "" : rank + ": ") + status.message();
-  if (IsOwnDiscovery(status)) Tell(options, LogLevel::kError, where, message);
   std::this_thread::sleep_for(kLeaderSpeaks);
-  // Still here: the leader has not heard of it, or cannot speak. What came from another rank was told there.
-  if (!IsOwnDiscovery(status) && status.code() != StatusCode::kUnavailable)
-    Tell(options, LogLevel::kError, where, message);
+  // Still here: the leader, which was told, cannot speak. What came from another rank that one tells.
+  if (status.code() != StatusCode::kUnavailable) Tell(options, LogLevel::kError, where, message);
   launch.mpi->Kill(ExitCode(status));
 }
 
@@ -208,14 +201,30 @@ int RunCommand(const CommandInfo& command, std::vector<std::string> arguments) {
                             : Lead(where, resolved->options, *launch);
 }
 
+// `sixfold help serve` is `sixfold serve --help`.
+int HelpOf(const std::vector<std::string>& words) {
+  const std::string& name = words.front();
+  if (words.size() > 1)
+    return Fail("sixfold help", InvalidArgument("unexpected argument '" + words[1] + "'; usage: sixfold help [COMMAND]"));
+  if (name == "--help" || name == "-h" || name == "help") return Fail("sixfold", Print(GeneralHelp()));
+  std::vector<std::string> names;
+  for (const CommandInfo& command : CommandTable()) {
+    if (command.name == name) return Fail("sixfold help", Print(CommandHelp(command)));
+    names.emplace_back(command.name);
+  }
+  return Fail("sixfold help", InvalidArgument("unknown command '" + name + "'" + DidYouMean(name, names) + "; see sixfold --help"));
+}
+
 int Main(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
     Remark(GeneralHelp());
     return kExitUsage;
   }
   const std::string& name = arguments.front();
-  if (name == "--help" || name == "-h" || name == "help")
+  const bool help = name == "help";
+  if (name == "--help" || name == "-h" || (help && arguments.size() == 1))
     return Fail("sixfold", Print(GeneralHelp()));
+  if (help) return HelpOf({arguments.begin() + 1, arguments.end()});
   if (name == "--version" || name == "-V")
     return Fail("sixfold", Print(VersionText()));
   std::vector<std::string> names;

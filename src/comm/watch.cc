@@ -1,8 +1,10 @@
 #include "comm/watch.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -37,7 +39,41 @@ std::string Position(const RankSight& report) {
   return report.history.empty() ? std::string("none yet") : Describe(report.history.back());
 }
 
+// "rank 3", at its first mention with host and pid. Ranks that are threads of one process have those in common: they are said
+// once, at the end.
+class RankNames {
+ public:
+  RankNames(int self, const std::vector<int>& others, const RankView& view)
+      : view_(view), common_(view.ProcessOf(self)) {
+    for (const int rank : others) {
+      if (view.ProcessOf(rank) != common_) common_.clear();
+    }
+  }
+
+  std::string Next(int rank) {
+    const std::string name = fmt::format("rank {}", rank);
+    const bool named = std::find(named_.begin(), named_.end(), rank) != named_.end();
+    named_.push_back(rank);
+    const std::string process = view_.ProcessOf(rank);
+    return named || !common_.empty() || process.empty() ? name : fmt::format("{} ({})", name, process);
+  }
+  std::string Common() const {
+    return common_.empty() ? "" : fmt::format("; ranks are threads of one process ({})", common_);
+  }
+
+ private:
+  const RankView& view_;
+  std::string common_;  // empty: the processes differ, or are not known
+  std::vector<int> named_;
+};
+
 }  // namespace
+
+std::string ThisProcess() {
+  char host[256] = {};
+  if (::gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') std::strcpy(host, "unknown");
+  return fmt::format("host {}, pid {}", host, ::getpid());
+}
 
 PackedRecord Pack(const OperationRecord& record) {
   const Operation& operation = record.operation;
@@ -123,18 +159,19 @@ Watch::Stall Watch::WorstOf(std::span<const int> peers, SteadyClock::time_point 
 
 Status Watch::Expired(const OperationRecord& here, int peer, SteadyClock::time_point now,
                       const RankView& view) const {
-  std::string text = fmt::format("rank {} waited {:.1f} s for rank {} in {}: ", rank_,
-                                 Seconds(now - begin_), peer, Describe(here));
   const Chain chain = Follow(rank_, peer, view);
+  RankNames names(rank_, chain.ranks, view);
+  std::string text = fmt::format("{} waited {:.1f} s for ", names.Next(rank_), Seconds(now - begin_));
+  text += fmt::format("{} in {}: ", names.Next(peer), Describe(here));
   for (const int rank : chain.ranks) {
     const RankSight report = view.ReportOf(rank);
     const int next = view.WaitsFor(rank);
+    text += names.Next(rank);
     if (next >= 0) {
-      text += fmt::format("rank {} waits for rank {} in {}; ", rank, next, Position(report));
+      text += fmt::format(" waits for {} in {}; ", names.Next(next), Position(report));
     } else {
-      text += fmt::format(
-          "rank {} was last seen in {} (last operation: {}) and made no progress since; ", rank,
-          Describe(report.place), Position(report));
+      text += fmt::format(" was last seen in {} (last operation: {}) and made no progress since; ",
+                          Describe(report.place), Position(report));
     }
   }
   text.resize(text.size() - 2);
@@ -144,6 +181,7 @@ Status Watch::Expired(const OperationRecord& here, int peer, SteadyClock::time_p
     text += difference;
     if (!difference.empty()) break;
   }
+  text += names.Common();
   return {StatusCode::kDeadline, std::move(text)};
 }
 

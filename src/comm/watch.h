@@ -45,7 +45,12 @@ class RankView {
   virtual uint64_t ProgressOf(int rank) const = 0;
   virtual int WaitsFor(int rank) const = 0;
   virtual RankSight ReportOf(int rank) const = 0;
+  // "host node-3, pid 4711": where to look for the rank. Empty: not known.
+  virtual std::string ProcessOf(int rank) const = 0;
 };
+
+// Of this process, as ProcessOf says it.
+std::string ThisProcess();
 
 // "all_reduce 17 of tp group 3 (layer 4, step 12)".
 std::string Describe(const Operation& operation);

@@ -24,6 +24,12 @@ class FakeView : public RankView {
   uint64_t ProgressOf(int rank) const override { return ranks.at(rank).progress; }
   int WaitsFor(int rank) const override { return ranks.at(rank).report.waits_for; }
   RankSight ReportOf(int rank) const override { return ranks.at(rank).report; }
+  std::string ProcessOf(int rank) const override {
+    const auto found = processes.find(rank);
+    return found == processes.end() ? "" : found->second;
+  }
+
+  std::map<int, std::string> processes;
 
   std::map<int, Entry> ranks;
 };
@@ -94,6 +100,26 @@ TEST(Watch, NamesTheRankAtTheEndOfTheChain) {
             "rank 3 waits for rank 5 in all_reduce 17 of tp group 3 (layer 4, step 12); rank 5 was "
             "last seen in layer 4, step 11 (last operation: all_reduce 16 of tp group 3 (layer 4, "
             "step 12)) and made no progress since");
+}
+
+TEST(Watch, TellsHostAndPidOfEachProcessOnce) {
+  FakeView view;
+  view.ranks[0].report.history = {AllReduce(17, 4)};
+  view.ranks[1].report = {.place = {12, 4}, .waits_for = 2, .history = {AllReduce(17, 4)}};
+  view.ranks[2].report = {.place = {11, 4}, .history = {AllReduce(16, 4)}};
+  view.processes = {{0, "host a, pid 10"}, {1, "host a, pid 11"}, {2, "host b, pid 10"}};
+  Watch watch(0, 3, 10s);
+  watch.BeginWait(SteadyClock::time_point{});
+  const auto said = [&] { return watch.Expired(AllReduce(17, 4), 1, SteadyClock::time_point{} + 10s, view).message(); };
+  EXPECT_EQ(said(),
+            "rank 0 (host a, pid 10) waited 10.0 s for rank 1 (host a, pid 11) in all_reduce 17 of tp group 3 (layer 4, step 12): "
+            "rank 1 waits for rank 2 (host b, pid 10) in all_reduce 17 of tp group 3 (layer 4, step 12); rank 2 was last seen in "
+            "layer 4, step 11 (last operation: all_reduce 16 of tp group 3 (layer 4, step 12)) and made no progress since");
+  for (auto& [rank, process] : view.processes) process = "host a, pid 10";
+  EXPECT_EQ(said(),
+            "rank 0 waited 10.0 s for rank 1 in all_reduce 17 of tp group 3 (layer 4, step 12): rank 1 waits for rank 2 in "
+            "all_reduce 17 of tp group 3 (layer 4, step 12); rank 2 was last seen in layer 4, step 11 (last operation: all_reduce "
+            "16 of tp group 3 (layer 4, step 12)) and made no progress since; ranks are threads of one process (host a, pid 10)");
 }
 
 TEST(Watch, RanksThatWaitForEachOtherShowWhereTheyParted) {

@@ -17,8 +17,9 @@ TIMEOUT_S = 3  # --comm-timeout
 END_S = TIMEOUT_S + 22
 
 # Who finds it first may wait for a rank that waits itself: the chain of waits then ends at the stopped one.
-WAITED = r"rank {waiting} wait(?:ed [0-9.]+ s|s) for rank {stopped} in \w+ \d+ of [a-z]+ group \d+ \((layer \d+, )?step \d+\)"
-LAST_SEEN = r"rank {stopped} was last seen in (layer \d+, )?step \d+ \(last operation: .+\) and made no progress since"
+PROCESS = r"(?: \([^()]+\))?"  # host and pid, where the message first names the rank
+WAITED = r"rank {waiting}" + PROCESS + r" wait(?:ed [0-9.]+ s|s) for rank {stopped}" + PROCESS + r" in \w+ \d+ of [a-z]+ group \d+ \((layer \d+, )?step \d+\)"
+LAST_SEEN = r"rank {stopped}" + PROCESS + r" was last seen in (layer \d+, )?step \d+ \(last operation: .+\) and made no progress since"
 
 needs_mpi = pytest.mark.skipif(mpi_job.MPIRUN is None, reason="no mpirun.openmpi here (openmpi-bin)")
 

@@ -44,6 +44,7 @@ class LocalTransport : public Transport, private RankView {
   uint64_t ProgressOf(int rank) const override;
   int WaitsFor(int rank) const override;
   RankSight ReportOf(int rank) const override;
+  std::string ProcessOf(int /*rank*/) const override { return ThisProcess(); }
 
   void BeginOperation(const Operation& operation);
   void EndOperation();

@@ -41,6 +41,7 @@ class Bulletin : public RankView {
   uint64_t ProgressOf(int rank) const override;
   int WaitsFor(int rank) const override;
   RankSight ReportOf(int rank) const override;
+  std::string ProcessOf(int rank) const override { return wires_.ProcessOf(rank); }
 
  private:
   struct Known {

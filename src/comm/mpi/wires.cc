@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/machine.h"
+#include "comm/watch.h"
 
 namespace sixfold::mpi {
 
@@ -63,6 +65,7 @@ int CountSharing(MPI_Comm host, int ranks) {
 struct Wires::Impl {
   int rank = 0, world = 1, ranks_on_host = 1, ranks_on_cores = 1, tag_max = 32767;
   std::array<MPI_Comm, kLanes> lanes{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
+  std::vector<std::string> processes;  // [world]
   bool finalized = false;
 };
 
@@ -72,6 +75,24 @@ std::string LibraryVersion() {
   if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "unknown";
   return std::string(text.data(), static_cast<size_t>(length));
 }
+
+namespace {
+
+// Every rank's host and pid, for messages: whoever reads that a rank is stuck has to find it.
+Status GatherProcesses(int world, std::vector<std::string>* processes) {
+  constexpr size_t kBytes = 128;
+  std::string own = ThisProcess();
+  if (own.size() >= kBytes) own = own.substr(0, kBytes / 2) + "…" + own.substr(own.size() - kBytes / 4);
+  own.resize(kBytes);
+  std::vector<char> all(kBytes * static_cast<size_t>(world));
+  SF_RETURN_IF_ERROR(Check(MPI_Allgather(own.data(), kBytes, MPI_CHAR, all.data(), kBytes, MPI_CHAR, MPI_COMM_WORLD),
+                           "MPI_Allgather"));
+  for (int rank = 0; rank < world; ++rank)
+    processes->emplace_back(all.data() + kBytes * static_cast<size_t>(rank), ::strnlen(all.data() + kBytes * static_cast<size_t>(rank), kBytes));
+  return OkStatus();
+}
+
+}  // namespace
 
 Wires::Wires(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Wires::~Wires() = default;
@@ -104,6 +125,7 @@ Result<std::unique_ptr<Wires>> Wires::Open() {
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&tag_max), &found);
   if (found != 0) impl->tag_max = *tag_max;
+  SF_RETURN_IF_ERROR(GatherProcesses(impl->world, &impl->processes));
   return std::unique_ptr<Wires>(new Wires(std::move(impl)));
 }
 
@@ -111,6 +133,7 @@ int Wires::rank() const { return impl_->rank; }
 int Wires::world() const { return impl_->world; }
 int Wires::ranks_on_host() const { return impl_->ranks_on_host; }
 int Wires::ranks_on_cores() const { return impl_->ranks_on_cores; }
+const std::string& Wires::ProcessOf(int rank) const { return impl_->processes.at(static_cast<size_t>(rank)); }
 int Wires::tag_max() const { return impl_->tag_max; }
 
 bool Wires::Probe(Lane lane, int peer, int tag, Arrival* arrival) {

@@ -47,6 +47,7 @@ class Wires {
   int world() const;
   int ranks_on_host() const;
   int ranks_on_cores() const;  // of the host, that may run on a core that this one may run on
+  const std::string& ProcessOf(int rank) const;  // "host node-3, pid 4711"
   int tag_max() const;  // tags 0 to this
 
   // The earliest that has arrived. Lets MPI make progress on everything else, too.
