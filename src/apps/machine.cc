@@ -1,13 +1,14 @@
 #include "apps/machine.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
+#include <memory>
+
+#include "gateway/listen_error.h"
 
 namespace sixfold::apps {
 std::string CpuName() {
@@ -21,22 +22,27 @@ std::string CpuName() {
 }
 
 Status CheckPort(const std::string& host, uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  if (port == 0 || ::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return OkStatus();
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return OkStatus();
-  const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  int error =
-      ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
-  if (error == 0 && ::listen(fd, 1) != 0) error = errno;
-  ::close(fd);
-  if (error == 0) return OkStatus();
-  return {StatusCode::kUnavailable,
-          "cannot listen on " + host + ":" + std::to_string(port) + ": " + std::strerror(error) +
-              "; choose another port with --port, or --port 0 for any free one"};
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* list = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list); error != 0)
+    return gateway::ResolveError(host, ::gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(list, &::freeaddrinfo);
+  int first = 0;  // of the errors
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    const int fd = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int error = fd < 0 ? errno : 0;
+    const int on = 1;
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (error == 0 && ::bind(fd, at->ai_addr, at->ai_addrlen) != 0) error = errno;
+    if (error == 0 && ::listen(fd, 1) != 0) error = errno;
+    if (fd >= 0) ::close(fd);
+    if (error == 0) return OkStatus();
+    if (error == EADDRINUSE) return gateway::ListenError(host, port, error);
+    if (first == 0) first = error;
+  }
+  return gateway::ListenError(host, port, first);
 }
 
 }  // namespace sixfold::apps

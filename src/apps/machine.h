@@ -10,8 +10,7 @@ namespace sixfold::apps {
 
 // "Intel(R) Xeon(R) …", "" when unknown.
 std::string CpuName();
-// kUnavailable when a numeric IPv4 `host` refuses a listener on the port now; other hosts and port
-// 0 are left to the server.
+// Why a server could not listen there now, as gateway/listen_error.h says it.
 Status CheckPort(const std::string& host, uint16_t port);
 
 }  // namespace sixfold::apps

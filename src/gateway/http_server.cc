@@ -23,6 +23,7 @@
 #include <unordered_map>
 
 #include "gateway/http_text.h"
+#include "gateway/listen_error.h"
 
 namespace sixfold::gateway {
 namespace {
@@ -751,26 +752,26 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& option
   try {
     server->impl_ = std::make_unique<Impl>(options);
     Impl& impl = *server->impl_;
-    const std::string where = options.host + ":" + std::to_string(options.port);
     ErrorCode ec;
     Tcp::resolver resolver(impl.io);
     const auto found =
         resolver.resolve(options.host, std::to_string(options.port), Tcp::resolver::passive, ec);
-    if (ec || found.empty()) {
-      return InvalidArgument("host '" + options.host + "' cannot be resolved: " + ec.message());
+    if (ec || found.empty()) return ResolveError(options.host, ec.message());
+    // A name may have several addresses, of which this machine need not have the first (::1 of localhost).
+    ErrorCode first;
+    for (const auto& entry : found) {
+      ec = {};
+      if (impl.acceptor.is_open()) impl.acceptor.close();
+      impl.acceptor.open(entry.endpoint().protocol(), ec);
+      if (!ec) impl.acceptor.set_option(Acceptor::reuse_address(true), ec);
+      if (!ec) impl.acceptor.bind(entry.endpoint(), ec);
+      if (!ec) impl.acceptor.listen(4096, ec);
+      if (!ec) break;
+      if (!first) first = ec;
+      // Taken there: a listener at the name's next address would leave that client with the other program.
+      if (ec == asio::error::address_in_use) break;
     }
-    const Tcp::endpoint endpoint = found.begin()->endpoint();
-    impl.acceptor.open(endpoint.protocol(), ec);
-    if (!ec) impl.acceptor.set_option(Acceptor::reuse_address(true), ec);
-    if (!ec) impl.acceptor.bind(endpoint, ec);
-    if (!ec) impl.acceptor.listen(4096, ec);
-    if (ec == asio::error::address_in_use) {
-      return Status(
-          StatusCode::kUnavailable,
-          where + " is in use by another program; stop it, or choose another port with --port " +
-              std::to_string(options.port + 1) + " (0: any free one)");
-    }
-    if (ec) return InvalidArgument("cannot listen on " + where + ": " + ec.message());
+    if (ec) return ListenError(options.host, options.port, (ec == asio::error::address_in_use ? ec : first).value());
     impl.port = impl.acceptor.local_endpoint().port();
   } catch (const std::exception& e) {
     return Internal(std::string("cannot start the HTTP server: ") + e.what());

@@ -89,6 +89,29 @@ def test_metrics_are_protected_with_a_key_only(sixfold, smollm2):
     assert answer.code == 2 and "--api-key" in answer.err and "--protect-metrics" in answer.err
 
 
+@pytest.mark.parametrize("host, said, unsaid", [
+    ("203.0.113.7", ["no interface of this machine has the address 203.0.113.7", "--host"], "--port"),
+    ("no-such-host.invalid", ["'no-such-host.invalid'", "neither an address nor a name", "--host"], "--port"),
+    ("256.1.1.1", ["'256.1.1.1'", "--host"], "--port")])
+@pytest.mark.parametrize("port", [0, 8765])
+def test_an_address_that_is_not_here_is_said_before_the_model_is_loaded(sixfold, smollm2, host, said, unsaid, port):
+    answer = sixfold("serve", smollm2, "--host", host, "--port", port)
+    assert answer.code == 2 and "loaded in" not in answer.err and "Cannot assign" not in answer.err, answer.err
+    for text in said:
+        assert text in answer.err, answer.err
+    assert unsaid not in answer.err, answer.err
+
+
+def test_a_port_taken_at_a_name_is_said_before_the_model_is_loaded(sixfold, smollm2):
+    family, kind, _, _, address = socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind) as taken:
+        taken.bind(address)
+        taken.listen()
+        port = taken.getsockname()[1]
+        answer = sixfold("serve", smollm2, "--host", "localhost", "--port", port)
+    assert answer.code == 1 and f"{port} is in use" in answer.err and "--port" in answer.err and "loaded in" not in answer.err, answer.err
+
+
 def test_a_taken_port_is_said_before_the_model_is_loaded(sixfold, smollm2):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
