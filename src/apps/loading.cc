@@ -18,6 +18,7 @@
 #include "model/shape.h"
 #include "text/tokenizer.h"
 #include "text/turn_end.h"
+#include "weights/folder_contents.h"
 #include "weights/weight_store.h"
 #include "weights/weights_hash.h"
 
@@ -47,11 +48,19 @@ bool HasDefaultModel(CommandId command) {
          command == CommandId::kInspect;
 }
 
+bool NeedsWeights(CommandId command) {
+  return command != CommandId::kTokenize && command != CommandId::kDetokenize && command != CommandId::kRender;
+}
+
 Status NotThere(const Options& options, const std::string& path) {
   std::string hint;
-  // "org/name" is how the Hub names models; a word with spaces is a prompt that lacks its MODEL.
-  if (options.command() == CommandId::kRun && path.find(' ') != std::string::npos) {
-    hint = "; to ask the default model, write it as --prompt";
+  // "org/name" is how the Hub names models; words, or one without the marks of a path, are a prompt that lacks its MODEL.
+  const bool named_like_a_file = path.find('/') != std::string::npos || path.ends_with(".gguf") || path.ends_with(".safetensors");
+  if (options.command() == CommandId::kRun && (path.find_first_of(" \n?!") != std::string::npos || !named_like_a_file)) {
+    std::string prompt = path;
+    if (!options.arguments().empty()) prompt += " " + options.arguments().front();
+    hint = "; if it is meant as a prompt for the default model: sixfold run --prompt " + ShellQuoted(prompt) +
+           " (the first argument is MODEL, and a prompt of several words needs quotes)";
   } else if (path.find('/') != std::string::npos && path.find('/') == path.rfind('/') &&
              path[0] != '.') {
     hint = "; models are read from local folders and files, nothing is downloaded";
@@ -106,6 +115,8 @@ Result<std::string> FindModel(const Options& options) {
   const std::string& named = options.Text("model");
   if (!named.empty()) {
     if (!fs::exists(named, error)) return NotThere(options, named);
+    // Said before a tokenizer is looked for, which such a folder lacks as well.
+    if (NeedsWeights(options.command()) && fs::is_directory(named, error)) SF_RETURN_IF_ERROR(CheckHoldsWeights(named));
     return named;
   }
   if (!HasDefaultModel(options.command()))

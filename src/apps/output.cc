@@ -90,6 +90,12 @@ Status WriteTextFile(const std::string& path, std::string_view text) {
   return InvalidArgument("cannot write " + path + ": " + std::strerror(errno));
 }
 
+std::string ShellQuoted(std::string_view text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 std::string BytesText(double bytes) {
   if (bytes < 1000) return fmt::format("{:.0f} B", bytes);
   const char* unit = "";

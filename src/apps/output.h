@@ -25,6 +25,8 @@ Result<std::string> ReadTextFile(const std::string& path, size_t bytes_max);
 // kInvalidArgument when the file cannot be written.
 Status WriteTextFile(const std::string& path, std::string_view text);
 
+// For the shell, in single quotes.
+std::string ShellQuoted(std::string_view text);
 std::string BytesText(double bytes);   // "98.4 MB"
 std::string CountText(int64_t count);  // "1,234,567"
 

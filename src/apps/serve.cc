@@ -11,10 +11,12 @@
 #include "apps/loading.h"
 #include "apps/log.h"
 #include "apps/machine.h"
+#include "apps/memory_table.h"
 #include "apps/output.h"
 #include "apps/sampling.h"
 #include "apps/text_loading.h"
 #include "base/machine.h"
+#include "base/plural.h"
 #include "gateway/engine_backend.h"
 #include "gateway/server.h"
 #include "gateway/token_id_codec.h"
@@ -41,13 +43,6 @@ gateway::ServerOptions ServerOptionsFrom(const Options& options, const LoadedMod
   out.defaults = loaded.generation;
   out.drain_deadline = std::chrono::seconds(options.Integer("drain-timeout"));
   return out;
-}
-
-// For the shell, in single quotes.
-std::string Quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 std::unique_ptr<gateway::TextCodec> CodecFor(const Tokenizer* tokenizer,
@@ -81,12 +76,12 @@ std::string Greeting(const Greeted& to) {
   }
   body["max_tokens"] = 64;
   return fmt::format(
-      "Serving {} at {}/v1: up to {} tokens a request, {} requests at a time. Ctrl-C ends it. "
+      "Serving {} at {}/v1: up to {} a request, {} at a time. Ctrl-C ends it. "
       "Try:\n\n"
       "  curl {}/v1/{} -H 'Content-Type: application/json'{} \\\n    -d {}\n\n",
-      to.model, to.url, to.max_model_len, to.requests_max, to.url,
+      to.model, to.url, Plural(to.max_model_len, "token"), Plural(to.requests_max, "request"), to.url,
       to.example == Example::kChat ? "chat/completions" : "completions",
-      to.with_key ? " -H \"Authorization: Bearer $SIXFOLD_API_KEY\"" : "", Quoted(body.dump()));
+      to.with_key ? " -H \"Authorization: Bearer $SIXFOLD_API_KEY\"" : "", ShellQuoted(body.dump()));
 }
 
 // What a person who looks for the reason of something asks first.
@@ -121,6 +116,8 @@ Status Serve(const Options& options, LoadedModel loaded, const Tokenizer* tokeni
   engine_options.warm_up = EngineOptions::WarmUp::kYes;
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                       Engine::StartWith(std::move(loaded.model), engine_options));
+  if (std::string remark = SmallKvRemark(options, *engine, loaded.config, loaded.layout); !remark.empty())
+    log.Write({.level = LogLevel::kWarning, .event = "kv_cache_memory", .message = std::move(remark)});
   gateway::EngineBackend backend(*engine, {.poll = [&loaded] { return loaded.PollFingerprint(); },
                                            .hurry = [&loaded] { loaded.store->hash().Hurry(); }});
   const std::unique_ptr<gateway::TextCodec> codec = CodecFor(tokenizer, given_template);
@@ -175,9 +172,9 @@ Status RunServe(const Options& options, const Launch& launch) {
   if (tokenizer != nullptr && tokenizer->vocab_size() > loaded.config.vocab) {
     log->Write({.level = LogLevel::kWarning,
                 .event = "vocabulary",
-                .message = fmt::format("the tokenizer knows {} tokens, the model {}; prompts with "
+                .message = fmt::format("the tokenizer knows {}, the model {}; prompts with "
                                        "others are refused",
-                                       tokenizer->vocab_size(), loaded.config.vocab)});
+                                       Plural(tokenizer->vocab_size(), "token"), loaded.config.vocab)});
   }
   return Serve(options, std::move(loaded), tokenizer.get(), given_template, *log);
 }

@@ -8,7 +8,9 @@
 #include <tuple>
 #include <utility>
 
+#include "base/plural.h"
 #include "weights/error_text.h"
+#include "weights/folder_contents.h"
 #include "weights/gguf_file.h"
 #include "weights/mapped_file.h"
 #include "weights/safetensors_file.h"
@@ -23,24 +25,6 @@ namespace {
 
 constexpr std::string_view kIndexEnding = ".safetensors.index.json";
 constexpr uint64_t kMaxGgufParts = 9999;
-
-Status ExplainFolder(const fs::path& folder) {
-  std::string found;
-  std::error_code error;
-  int listed = 0;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (!name.ends_with(".safetensors") && !name.ends_with(".gguf")) continue;
-    if (listed++ == 4) {
-      found += ", ...";
-      break;
-    }
-    found += (found.empty() ? "" : ", ") + name;
-  }
-  return InvalidFile(folder.string() + ": holds neither model.safetensors nor " +
-                     "model.safetensors.index.json" +
-                     (found.empty() ? "" : "; to use one of its files, name it: " + found));
-}
 
 // "<stem>-00001-of-00003.gguf" → the name of part `part` (from 0) of `count`.
 std::string PartName(const std::string& stem, uint64_t part, uint64_t count) {
@@ -65,7 +49,7 @@ Result<std::unique_ptr<WeightStore>> WeightStore::Open(const fs::path& path) {
     if (fs::is_directory(path, error)) {
       file = path / "model.safetensors";
       if (!fs::exists(file, error)) file = path / "model.safetensors.index.json";
-      if (!fs::exists(file, error)) return ExplainFolder(path);
+      SF_RETURN_IF_ERROR(CheckHoldsWeights(path));
     }
     const std::string name = file.filename().string();
     Status status;
@@ -214,7 +198,7 @@ Status WeightStore::AddGgufParts(const fs::path& first) {
                       gguf_->GetU64Or("split.tensors.count", tensors_.size()));
   if (total == tensors_.size()) return OkStatus();
   return InvalidFile(first.string() + ": key 'split.tensors.count' is " + std::to_string(total) +
-                     ", the parts hold " + std::to_string(tensors_.size()) + " tensors");
+                     ", the parts hold " + Plural(static_cast<int64_t>(tensors_.size()), "tensor"));
 }
 
 const TensorInfo* WeightStore::Find(std::string_view name) const {
@@ -226,8 +210,8 @@ Result<const TensorInfo*> WeightStore::Require(std::string_view name) const {
   const TensorInfo* tensor = Find(name);
   if (tensor != nullptr) return tensor;
   return InvalidFile(path_ + ": tensor " + Quote(name) + " is missing (" +
-                     std::to_string(tensors_.size()) + " tensors in " +
-                     std::to_string(files_.size()) + (files_.size() == 1 ? " file)" : " files)"));
+                     Plural(static_cast<int64_t>(tensors_.size()), "tensor") + " in " +
+                     Plural(static_cast<int64_t>(files_.size()), "file") + ")");
 }
 
 const std::string& WeightStore::FileName(const TensorInfo& tensor) const {
