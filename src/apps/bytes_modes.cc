@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "apps/bytes_report.h"
+#include "base/plural.h"
 #include "mesh/expert_formulas.h"
 #include "mesh/formulas.h"
 
@@ -73,7 +74,7 @@ constexpr struct {
 
 std::string WithShareNote(int64_t bytes, int ranks) {
   if (bytes % ranks == 0) return "";
-  return fmt::format("S does not come out equal on {} ranks: bytes are the busiest rank's.", ranks);
+  return fmt::format("S does not come out equal on {}: bytes are the busiest rank's.", Plural(ranks, "rank"));
 }
 
 }  // namespace
@@ -84,7 +85,7 @@ Result<BytesReport> TpBytesReport(const Options& options) {
   const int64_t s = ActivationBytes(activation);
   const Layers layers = LayersOf(options);
   BytesReport report{
-      .title = fmt::format("tp: what each of {} ranks sends {}, rings", ranks, layers.Title())};
+      .title = fmt::format("tp: what each of {} sends {}, rings", Plural(ranks, "rank"), layers.Title())};
   const BytesRow unit = UnitRow(ranks, s);
   const int64_t u = std::get<int64_t>(unit.value);
   report.rows = {ActivationRow(activation), unit};
@@ -114,9 +115,9 @@ Result<BytesReport> SpBytesReport(const Options& options) {
   const int64_t s = ActivationBytes(activation);
   const Layers layers = LayersOf(options);
   BytesReport report{
-      .title = fmt::format("sp: what each of {} ranks of a tp group sends {} with sequence "
+      .title = fmt::format("sp: what each of {} of a tp group sends {} with sequence "
                            "parallelism, rings",
-                           ranks, layers.Title())};
+                           Plural(ranks, "rank"), layers.Title())};
   const BytesRow unit = UnitRow(ranks, s);
   const int64_t u = std::get<int64_t>(unit.value);
   report.rows = {ActivationRow(activation),
@@ -153,7 +154,7 @@ Result<BytesReport> PpBytesReport(const Options& options) {
   const int stages = Int(options, "ranks");
   const Activation activation = ActivationOf(options);
   const PpTraffic traffic = PpStepBytes(stages, ActivationBytes(activation));
-  BytesReport report{.title = fmt::format("pp: one step through {} stages", stages)};
+  BytesReport report{.title = fmt::format("pp: one step through {}", Plural(stages, "stage"))};
   BytesRow send = ActivationRow(activation);
   send.key = "send";
   send.label = "a send S";
@@ -250,7 +251,7 @@ constexpr int64_t kPartialBytes = 4;
 
 CpForm PassQForm(const CpShape& shape, int ranks, int64_t queries) {
   return {"pass_q", "pass_q", "queries to C-1 ranks, partials back",
-          fmt::format("{} tokens: {}·{}·{} B out, {}·({}+2)·{} B back, a token and rank", queries,
+          fmt::format("{}: {}·{}·{} B out, {}·({}+2)·{} B back, a token and rank", Plural(queries, "token"),
                       shape.heads, shape.head_dim, shape.dtype_bytes, shape.heads, shape.head_dim,
                       kPartialBytes),
           CpPassQ(shape, ranks, queries, kPartialBytes)};
@@ -280,7 +281,7 @@ Result<BytesReport> CpBytesReport(const Options& options) {
   }
   const auto want = [&](std::string_view name) { return wanted == "all" || wanted == name; };
   const Layers layers = LayersOf(options);
-  BytesReport report{.title = fmt::format("cp: attention {} over {} ranks", layers.Title(), ranks)};
+  BytesReport report{.title = fmt::format("cp: attention {} over {}", layers.Title(), Plural(ranks, "rank"))};
   const int64_t kv = CpKvBytes(shape);
   report.rows = {{"kv", "K/V of the context KV", "2·s·b·n_kv·d_h·β",
                   fmt::format("2·{}·{}·{}·{}·{}", shape.seq, shape.batch, shape.kv_heads,
@@ -461,9 +462,9 @@ void AddEpAgainstTp(const EpInputs& in, BytesReport* report) {
 
 Result<BytesReport> EpBytesReport(const Options& options) {
   SF_ASSIGN_OR_RETURN(const EpInputs in, EpInputsOf(options));
-  BytesReport report{.title = fmt::format("ep: {} tokens over {} ranks on {} node{} {}, routes "
+  BytesReport report{.title = fmt::format("ep: {} over {} on {} {}, routes "
                                           "uniform",
-                                          in.tokens, in.ranks, in.nodes, in.nodes == 1 ? "" : "s",
+                                          Plural(in.tokens, "token"), Plural(in.ranks, "rank"), Plural(in.nodes, "node"),
                                           in.layers.Title())};
   AddEpAssignments(in, &report);
   if (in.experts) AddEpDedup(in, *in.experts, &report);

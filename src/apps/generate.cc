@@ -7,9 +7,11 @@
 #include "apps/commands.h"
 #include "apps/layout_options.h"
 #include "apps/loading.h"
+#include "apps/memory_table.h"
 #include "apps/output.h"
 #include "apps/sampling.h"
 #include "apps/text_loading.h"
+#include "base/plural.h"
 
 namespace sixfold::apps {
 namespace {
@@ -95,6 +97,8 @@ Status RunGenerate(const Options& options, const Launch& launch) {
   const size_t prompt_tokens = prompt.size();
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                       Engine::StartWith(std::move(loaded.model), EngineOptionsFrom(options)));
+  if (const std::string remark = SmallKvRemark(options, *engine, loaded.config, loaded.layout); !remark.empty())
+    Remark("(warning: " + remark + ")");
 
   std::vector<Choice> choices;
   for (int i = 0; i < sampling.n; ++i)
@@ -129,7 +133,7 @@ Status RunGenerate(const Options& options, const Launch& launch) {
   Pace pace;
   for (const Choice& choice : choices) pace.Add(choice.answer.tokens());
   if (options.Flag("quiet") || pace.empty()) return OkStatus();
-  Remark(fmt::format("{} tokens in, {} out ({}); {}", prompt_tokens, tokens,
+  Remark(fmt::format("{} in, {} out ({}); {}", Plural(static_cast<int64_t>(prompt_tokens), "token"), tokens,
                      FinishName(choices.front().finish), pace.Text(start)));
   return OkStatus();
 }

@@ -12,6 +12,7 @@
 #include "apps/tensor_summary.h"
 #include "apps/text_loading.h"
 #include "base/machine.h"
+#include "base/plural.h"
 #include "model/model.h"
 #include "text/chat_template.h"
 #include "text/turn_end.h"
@@ -354,7 +355,7 @@ std::string ConfigText(const ModelConfig& c) {
   }
   if (windowed > 0)
     text += Line("window",
-                 fmt::format("{} tokens in {} of {} layers", window, windowed, c.layers.size()));
+                 fmt::format("{} in {} of {}", Plural(window, "token"), windowed, Plural(static_cast<int64_t>(c.layers.size()), "layer")));
   text += Line("rotation", RopeText(c.rope));
   text += Line("context", CountText(c.max_positions) + " tokens");
   const int64_t kv = KvBytesPerToken(c);

@@ -6,6 +6,7 @@
 
 #include "apps/option_sources.h"
 #include "base/machine.h"
+#include "base/plural.h"
 
 namespace sixfold::apps {
 
@@ -38,9 +39,10 @@ int Launch::ThreadsOfRank(int world) const {
 Status CheckLaunch(const Launch& launch, const Mesh& mesh) {
   if (launch.mpi == nullptr || launch.mpi->world() == mesh.world()) return OkStatus();
   return InvalidArgument(
-      fmt::format("{} processes were launched and the mesh {} has {} ranks: start as many as it "
+      fmt::format("{} launched and the mesh {} has {}: start as many as it "
                   "has, or give a mesh of {}, such as --mesh tp{}",
-                  launch.mpi->world(), mesh.ToString(), mesh.world(), launch.mpi->world(),
+                  Plural(launch.mpi->world(), "process was", "processes were"), mesh.ToString(),
+                  Plural(mesh.world(), "rank"), launch.mpi->world(),
                   launch.mpi->world()));
 }
 

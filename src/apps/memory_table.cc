@@ -14,6 +14,8 @@
 #include "apps/output.h"
 #include "apps/sampling.h"
 #include "apps/text_loading.h"
+#include "base/plural.h"
+#include "engine/engine.h"
 #include "engine/memory.h"
 #include "mesh/axes.h"
 #include "model/memory_plan.h"
@@ -299,7 +301,7 @@ Status Check(const Limits& limits, const PlannedModel& planned, const Launch& la
   const int64_t ranks = table.here.size();
   std::string message = fmt::format(
       "{}: {} need{} {} of this machine's memory and {} are available; most of it are {} ({}): {}",
-      planned.name, ranks == 1 ? std::string("one rank") : fmt::format("{} ranks", ranks),
+      planned.name, ranks == 1 ? std::string("one rank") : Plural(ranks, "rank"),
       ranks == 1 ? "s" : "", Text(NeededHere(table)), Text(table.available), largest.title,
       Text(Sum(table, largest.bytes)), FlagsOf(largest, limits.command));
   const std::string nearest = Nearest(limits, planned, launch, table).Find();
@@ -385,6 +387,27 @@ Status RunDryRun(const Options& options, const Launch& launch) {
   const bool as_json = has_json && options.Flag("json");
   SF_RETURN_IF_ERROR(Print(as_json ? JsonOf(table) : TextOf(planned, table)));
   return Check(limits, planned, launch, table);
+}
+
+std::string SmallKvRemark(const Options& options, const Engine& engine, const ModelConfig& config, const Layout& layout) {
+  constexpr int64_t kEnough = 2048;  // where the size was chosen here: a chat of some turns
+  const bool given = options.IsGiven("kv-cache-memory");
+  int64_t wanted = given ? config.max_positions : std::min(config.max_positions, kEnough);
+  if (options.IsGiven("max-model-len")) wanted = std::min(wanted, engine.options().max_model_len);
+  const EngineStats stats = engine.stats();
+  const int64_t blocks = stats.replicas.empty() ? 0 : stats.replicas.front().blocks_total;
+  const KvPlacement placement = PlacementOf(layout);
+  const int64_t tokens = placement.TokensIn(blocks);
+  if (tokens >= wanted) return "";
+  const int64_t length = engine.options().max_model_len;
+  const int64_t sequences = std::min<int64_t>(blocks / std::max<int64_t>(1, placement.BlocksOfOwner(length, 1)), engine.options().max_num_seqs);
+  const int64_t block_bytes = LargestKvGeometry(layout).block_bytes();
+  return fmt::format(
+      "{} of K/V memory on each rank holds {} of a replica: {} at a time with prompt and answer of at most {}; the model "
+      "takes {}, which --kv-cache-memory {} on each rank would hold",
+      Text(engine.options().kv_cache_memory_bytes),
+      CountText(tokens) + (tokens == 1 ? " token" : " tokens"), Plural(sequences, "sequence"), Plural(length, "token"),
+      Plural(config.max_positions, "token"), placement.BlocksOfOwner(config.max_positions, 1) * block_bytes);
 }
 
 }  // namespace sixfold::apps

@@ -2,10 +2,13 @@
 // for the check at start.
 #pragma once
 
+#include <string>
+
 #include "apps/launch.h"
 #include "apps/loading.h"
 #include "apps/options.h"
 #include "base/status.h"
+#include "engine/engine.h"
 
 namespace sixfold::apps {
 
@@ -17,5 +20,9 @@ Status CheckMemory(const Options& options, const PlannedModel& planned, const La
 
 // --dry-run: prints the table and checks it.
 Status RunDryRun(const Options& options, const Launch& launch);
+
+// How little the K/V memory holds, where that is less than one sequence of the model's length (of 2,048 tokens, if nobody gave
+// --kv-cache-memory); empty otherwise.
+std::string SmallKvRemark(const Options& options, const Engine& engine, const ModelConfig& config, const Layout& layout);
 
 }  // namespace sixfold::apps

@@ -8,6 +8,7 @@
 
 #include "apps/json_text.h"
 #include "apps/output.h"
+#include "base/plural.h"
 
 namespace sixfold::apps {
 namespace {
@@ -81,7 +82,7 @@ Result<TokenRoutes> ReadRoutes(const std::string& path, const ModelShape& shape,
     ++sparse;
   }
   if (json["layers"].size() != sparse) {
-    return InvalidArgument(fmt::format("{}: has {} layers and the model has experts in {}", path, json["layers"].size(), sparse));
+    return InvalidArgument(fmt::format("{}: has {} and the model has experts in {}", path, Plural(static_cast<int64_t>(json["layers"].size()), "layer"), sparse));
   }
   return routes;
 }

@@ -14,9 +14,11 @@
 #include "apps/interrupt.h"
 #include "apps/layout_options.h"
 #include "apps/loading.h"
+#include "apps/memory_table.h"
 #include "apps/output.h"
 #include "apps/sampling.h"
 #include "apps/text_loading.h"
+#include "base/plural.h"
 #include "text/chat_template.h"
 #include "text/utf8.h"
 
@@ -135,7 +137,7 @@ class Chat {
   static void ShowSpeed(size_t prompt_tokens, size_t tokens, const std::string& pace,
                         std::string_view ending) {
     const bool colour = ::isatty(STDERR_FILENO) == 1;
-    Remark(fmt::format("{}({} tokens in, {} out{}; {}){}", colour ? "\x1b[2m" : "", prompt_tokens,
+    Remark(fmt::format("{}({} in, {} out{}; {}){}", colour ? "\x1b[2m" : "", Plural(static_cast<int64_t>(prompt_tokens), "token"),
                        tokens, ending, pace, colour ? "\x1b[0m" : ""));
   }
 
@@ -231,6 +233,8 @@ Status RunChat(const Options& options, const Launch& launch) {
   SF_RETURN_IF_ERROR(ValidateSampling(sampling, config.vocab));
   SF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                       Engine::StartWith(std::move(loaded.model), EngineOptionsFrom(options)));
+  if (const std::string remark = SmallKvRemark(options, *engine, loaded.config, loaded.layout); !remark.empty())
+    Remark("(warning: " + remark + ")");
   Chat chat(options, {*tokenizer, *engine, config.vocab}, std::move(sampling), interrupts);
   SF_RETURN_IF_ERROR(chat.SetUp());
   if (prompt) {

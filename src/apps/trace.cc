@@ -12,6 +12,7 @@
 #include "apps/text_loading.h"
 #include "apps/trace_compare.h"
 #include "apps/trace_run.h"
+#include "base/plural.h"
 #include "trace/itinerary.h"
 #include "trace/picture.h"
 #include "trace/timeline.h"
@@ -57,17 +58,17 @@ Result<TraceWork> WorkOf(const Options& options, const PlannedModel& planned, co
   TraceWork work{.tokens = std::move(tokens), .decode_steps = options.Flag("decode") ? 1 : 0};
   const auto count = static_cast<int64_t>(work.tokens.size());
   if (count + work.decode_steps > planned.config.max_positions) {
-    return InvalidArgument(fmt::format("the prompt has {} tokens{} and the model takes {}: give a shorter one", count,
+    return InvalidArgument(fmt::format("the prompt has {}{} and the model takes {}: give a shorter one", Plural(count, "token"),
                                        work.decode_steps > 0 ? " and --decode adds one" : "", planned.config.max_positions));
   }
   work.position = options.MaybeInteger("token").value_or(count - 1);
   if (work.position >= count) {
-    return InvalidArgument(fmt::format("--token {}: the prompt has {} tokens, positions 0 to {}", work.position, count, count - 1));
+    return InvalidArgument(fmt::format("--token {}: the prompt has {}, positions 0 to {}", work.position, Plural(count, "token"), count - 1));
   }
   const int64_t replica = options.Integer("replica");
   if (replica >= planned.layout.dp()) {
-    return InvalidArgument(fmt::format("--replica {}: the layout has {} replica{}, from 0 to {}; more come with --data-parallel-size",
-                                       replica, planned.layout.dp(), planned.layout.dp() == 1 ? "" : "s", planned.layout.dp() - 1));
+    return InvalidArgument(fmt::format("--replica {}: the layout has {}, from 0 to {}; more come with --data-parallel-size",
+                                       replica, Plural(planned.layout.dp(), "replica"), planned.layout.dp() - 1));
   }
   work.replica = static_cast<int>(replica);
   if (options.IsGiven("experts")) {
@@ -235,7 +236,7 @@ Status RunTrace(const Options& options, const Launch& launch) {
   SF_ASSIGN_OR_RETURN(const TraceWork work, WorkOf(options, planned, tokenizer.get()));
   SF_ASSIGN_OR_RETURN(const std::optional<PlannedModel> other, PlanOther(options, launch, planned));
   if (other && work.replica >= other->layout.dp())
-    return InvalidArgument(fmt::format("--compare {} has {} replicas and --replica is {}", options.Text("compare"), other->layout.dp(), work.replica));
+    return InvalidArgument(fmt::format("--compare {} has {} and --replica is {}", options.Text("compare"), Plural(other->layout.dp(), "replica"), work.replica));
   SF_RETURN_IF_ERROR(CheckMemory(options, planned, launch));
   SF_ASSIGN_OR_RETURN(const TracedRun traced, RunTraced(planned, options, launch, work));
   Answer answer{.planned = planned, .work = work, .traced = traced, .journey = {}, .last = {}, .next = {}, .figures = {}};

@@ -17,6 +17,7 @@
 #include "apps/verify_fault.h"
 #include "apps/verify_layouts.h"
 #include "apps/verify_run.h"
+#include "base/plural.h"
 #include "kernels/ops.h"
 #include "model/micro_batch.h"
 #include "model/shape.h"
@@ -357,8 +358,8 @@ Status RunVerify(const Options& options, const Launch& launch) {
   const std::vector<std::string>& refused = list.refused;
   const std::vector<NamedLayout>& layouts = list.layouts;
   if (layouts.empty()) {
-    return InvalidArgument(fmt::format("no layout of {} ranks is among those of --layouts {}",
-                                       launch.mpi != nullptr ? launch.mpi->world() : 0,
+    return InvalidArgument(fmt::format("no layout of {} is among those of --layouts {}",
+                                       Plural(launch.mpi != nullptr ? launch.mpi->world() : 0, "rank"),
                                        options.Text("layouts")));
   }
   const bool as_json = options.Flag("json"), quiet = options.Flag("quiet");
@@ -374,8 +375,8 @@ Status RunVerify(const Options& options, const Launch& launch) {
     failure = Describe(named, verdict);
     if (!failure.empty()) break;
     if (!as_json) {
-      SF_RETURN_IF_ERROR(Print(fmt::format("equal  {:<44} {:>3} ranks  {:>13} bytes  {:>6.1f} s\n", named.flags,
-                                           named.layout.world(), CountText(TotalBytes(verdict.stats.counted)),
+      SF_RETURN_IF_ERROR(Print(fmt::format("equal  {:<44} {:>9}  {:>13} bytes  {:>6.1f} s\n", named.flags,
+                                           Plural(named.layout.world(), "rank"), CountText(TotalBytes(verdict.stats.counted)),
                                            verdict.seconds)));
     } else if (!quiet) {
       Remark(fmt::format("equal  {}", named.flags));
@@ -397,8 +398,10 @@ Status RunVerify(const Options& options, const Launch& launch) {
                                {"layouts", std::move(results)}};
     SF_RETURN_IF_ERROR(Print(json.dump(1) + "\n"));
   } else if (failure.empty()) {
-    SF_RETURN_IF_ERROR(Print(fmt::format("{} layouts give the {} of one rank and send what was predicted\n", equal,
-                                         planned.options.numerics == Numerics::kReproducible ? "bits" : "logits")));
+    SF_RETURN_IF_ERROR(Print(fmt::format("{} the {} of one rank and {} what was predicted\n",
+                                         Plural(equal, "layout gives", "layouts give"),
+                                         planned.options.numerics == Numerics::kReproducible ? "bits" : "logits",
+                                         equal == 1 ? "sends" : "send")));
   }
   return failure.empty() ? OkStatus() : Internal(failure);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/output.h"
+#include "base/plural.h"
 #include "kv/placement.h"
 #include "mesh/context.h"
 #include "model/stage.h"
@@ -82,8 +83,8 @@ ordered_json JsonOf(const PlannedModel& planned, int64_t tokens, const std::vect
 }
 
 std::string TextOf(const PlannedModel& planned, int64_t tokens, const std::vector<Work>& works) {
-  std::string text = fmt::format("{}: (query, key) pairs of each of {} cp ranks for a prompt of {} tokens, attention chunks of {}\n\n",
-                                 planned.name, planned.layout.cp(), CountText(tokens), planned.options.attention_chunk);
+  std::string text = fmt::format("{}: (query, key) pairs of each of {} cp ranks for a prompt of {}, attention chunks of {}\n\n",
+                                 planned.name, planned.layout.cp(), CountText(tokens) + (tokens == 1 ? " token" : " tokens"), planned.options.attention_chunk);
   text += fmt::format("{:<11} {:>7} ", "cut", "window");
   for (int cp = 0; cp < planned.layout.cp(); ++cp) text += fmt::format(" {:>18}", fmt::format("cp {}", cp));
   text += "  ratio\n";

@@ -1,4 +1,5 @@
 #include "apps/verify_fault.h"
+#include "base/plural.h"
 
 #include <fmt/format.h>
 
@@ -35,8 +36,9 @@ Result<std::optional<VerifyFault>> ParseVerifyFault(const std::string& text, con
   }
   const auto steps = static_cast<int64_t>(work.steps.size());
   if (fault.step >= steps || fault.row >= work.rows(fault.step) || fault.column >= work.vocab) {
-    return InvalidArgument(fmt::format("--inject-fault {}: there are {} steps, step {} has {} rows, and a row has {} columns", text, steps,
-                                       fault.step, fault.step < steps ? work.rows(fault.step) : 0, work.vocab));
+    return InvalidArgument(fmt::format("--inject-fault {}: verify runs {}, step {} has {}, and a row has {} columns",
+                                       text, Plural(steps, "step"),
+                                       fault.step, Plural(fault.step < steps ? work.rows(fault.step) : 0, "row"), work.vocab));
   }
   return std::optional<VerifyFault>(fault);
 }

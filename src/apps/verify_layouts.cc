@@ -9,6 +9,7 @@
 
 #include "apps/layout_options.h"
 #include "apps/output.h"
+#include "base/plural.h"
 
 namespace sixfold::apps {
 namespace {
@@ -222,8 +223,8 @@ Result<LayoutList> LayoutsToVerify(const Options& options, const ModelShape& sha
   LayoutList list;
   if (own != nullptr && !options.IsGiven("layouts")) {
     if (ranks.value_or(own->world()) != own->world()) {
-      return InvalidArgument(fmt::format("--mesh {} has {} ranks and mpirun started {}: make them equal", own->mesh().ToString(),
-                                         own->world(), *ranks));
+      return InvalidArgument(fmt::format("--mesh {} has {} and mpirun started {}: make them equal", own->mesh().ToString(),
+                                         Plural(own->world(), "rank"), *ranks));
     }
     list.layouts.push_back({FlagsOf(*own), *own});
     return list;

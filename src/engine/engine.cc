@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/machine.h"
+#include "base/plural.h"
 #include "engine/inbox.h"
 #include "engine/memory.h"
 #include "engine/step.h"
@@ -118,9 +119,9 @@ Status Engine::Impl::CheckPrompt(const Request& request) const {
   if (prompt == 0) return InvalidArgument("the prompt has no tokens; it must have one or more");
   if (prompt >= options.max_model_len) {
     return Status(StatusCode::kContextLength,
-                  fmt::format("the prompt has {} tokens; with at least one of an answer that is more than the context "
+                  fmt::format("the prompt has {}; with at least one of an answer that is more than the context "
                               "of {} tokens",
-                              prompt, options.max_model_len));
+                              Plural(static_cast<int64_t>(prompt), "token"), options.max_model_len));
   }
   for (const TokenId token : request.prompt) {
     if (token < 0 || token >= model->vocab()) {

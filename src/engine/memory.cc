@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/plural.h"
 
 namespace sixfold {
 namespace {
@@ -54,12 +55,12 @@ Result<ResolvedOptions> ResolveOptions(const EngineOptions& options, const Memor
   if (choose_length) length = std::min(setting.model_max_positions, placement.TokensIn(blocks));
   if (length < 2 || placement.BlocksOfOwner(length, 1) > blocks) {
     const int64_t wanted = choose_length ? 2 : length;
-    const std::string given = fmt::format("{} {} bytes ({} blocks of {} tokens)",
+    const std::string given = fmt::format("{} {} bytes ({} of {} tokens)",
                                           choose_bytes ? "this machine's share for K/V is" : "--kv-cache-memory gives",
-                                          bytes, blocks, kPageTokens);
+                                          bytes, Plural(blocks, "block"), kPageTokens);
     const int64_t needed = placement.BlocksOfOwner(wanted, 1) * block_bytes;
     std::string message = fmt::format(
-        "a context of {} tokens needs {} bytes of K/V memory, {}: give "
+        "a context of {} tokens needs {} bytes of K/V memory on each rank, {}: give "
         "--kv-cache-memory {} or more",
         wanted, needed, given, needed);
     if (placement.TokensIn(blocks) >= 2) message += fmt::format(", or --max-model-len {} or less", placement.TokensIn(blocks));

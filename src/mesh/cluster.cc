@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/plural.h"
 
 namespace sixfold {
 
@@ -60,7 +61,7 @@ Result<Cluster> Cluster::EqualNodes(int ranks, int nodes) {
     int fewer = std::clamp(nodes, 1, ranks);
     while (ranks % fewer != 0) --fewer;
     return InvalidArgument(
-        fmt::format("{} ranks do not come out equal on {} nodes: --nodes {} does, or take a mesh whose ranks {} divides", ranks,
+        fmt::format("{} not come out equal on {} nodes: --nodes {} does, or take a mesh whose ranks {} divides", Plural(ranks, "rank does", "ranks do"),
                     nodes, fewer, std::max(nodes, 1)));
   }
   return Cluster{std::vector<int>(nodes, ranks / nodes), PresetLink(LinkClass::kShm),

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/fnv.h"
+#include "base/plural.h"
 #include "kernels/ops.h"
 
 namespace sixfold {
@@ -110,8 +111,9 @@ Status Layout::Check(const ModelShape& shape, const LayoutOptions& options) {
   }
   if (pp > shape.layers()) return refuse(fmt::format("pp is {} and the model has {}", pp, Count(shape.layers(), "layer")));
   if (options.cluster.ranks() != mesh.world()) {
-    return InvalidArgument(fmt::format("the mesh {} has {} ranks and the cluster has {} on {} nodes: make them equal",
-                                       mesh.ToString(), mesh.world(), options.cluster.ranks(), options.cluster.nodes()));
+    return InvalidArgument(fmt::format("the mesh {} has {} and the cluster has {} on {}: make them equal",
+                                       mesh.ToString(), Plural(mesh.world(), "rank"), options.cluster.ranks(),
+                                       Plural(options.cluster.nodes(), "node")));
   }
   return OkStatus();
 }
