@@ -331,7 +331,6 @@ Result<EpInputs> EpInputsOf(const Options& options) {
   in.tokens = Product({in.activation.seq, in.activation.batch});
   in.combine_bytes =
       options.MaybeInteger("combine-dtype-bytes").value_or(in.activation.dtype_bytes);
-  if (in.top_k < 1) return InvalidArgument("--top-k must be 1 or more");
   if (in.ranks % in.nodes != 0) {
     return InvalidArgument(
         fmt::format("--ranks {} do not come out equal on --nodes {}", in.ranks, in.nodes));

@@ -110,7 +110,7 @@ def test_settings_come_from_environment_and_file_as_well(sixfold, tmp_path):
     (["tp", "--ranks", 0, "--seq", 1, "--hidden", 1], "1 to 65536"),
     (["tp", "--rank", 8], "did you mean '--ranks'"),
     (["tp", "--ranks", 8, "--seq", 1000000000, "--batch", 1000000, "--hidden", 16777216], "beyond 2^63"),
-    ([*EP[:-1], 0], "--top-k must be 1 or more"),
+    ([*EP[:-1], 0], "--top-k: expected an integer from 1 to"),
     ([*EP, "--experts", 1], "--top-k 2 is above --experts 1"),
     ([*EP, "--experts", 4], "--ranks 8 is above --experts 4"),
     ([*EP, "--nodes", 3], "do not come out equal on --nodes 3"),
