@@ -198,7 +198,7 @@ TEST(WeightStore, ReadsSplitGgufThroughItsFirstPart) {
   dir.Write("m-00002-of-00002.gguf", GgufWriter().Build());
   EXPECT_THAT(Message(first), HasSubstr("key 'split.no' is missing"));
   dir.Write("m-00002-of-00002.gguf", GgufWriter().U32("split.no", 1).U32("split.count", 2).Build());
-  EXPECT_THAT(Message(first), HasSubstr("'split.tensors.count' is 2, the parts hold 1 tensors"));
+  EXPECT_THAT(Message(first), HasSubstr("'split.tensors.count' is 2, the parts hold 1 tensor"));
   EXPECT_THAT(Message(dir.Write("renamed.gguf", Part(0, 2, "a"))),
               HasSubstr("a name ending in -00001-of-00002.gguf was expected"));
   EXPECT_THAT(Message(dir.Write("many.gguf", Part(0, 65535, "a"))),

@@ -4,6 +4,7 @@ usage: mpi_faults.py (skip|stop|stop-leader|kill|fail|slow) COMMAND...   COMMAND
 Exit 0: the end was as it must be: in time, with the words that name the culprit, with a failure, and with nobody left."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -53,7 +54,10 @@ def main():
         output = process.communicate()[0]
         problems.append(f"not over after {limit} s")
     took = time.monotonic() - begin
-    problems += [f"'{w}' is missing" for w in words if w not in output]
+    where = re.compile(r" \(host \S+, pid \d+\)")
+    problems += [f"'{w}' is missing" for w in words if w not in where.sub("", output)]
+    if case.startswith("stop") and not where.search(output):
+        problems.append("host and pid of the rank that stands still are missing")
     if (process.returncode == 0) != (case == "slow"):
         problems.append(f"exit code {process.returncode}")
     deadline = time.monotonic() + 5  # the launcher's children may outlive it for a moment
