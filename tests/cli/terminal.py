@@ -30,6 +30,10 @@ class Terminal:
 
         def take_terminal():
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+            # As a shell starts a program in the foreground: whoever runs the tests (nohup, a job in the background) may ignore these.
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP):
+                signal.signal(number, signal.SIG_DFL)
+
         self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=slave, stdout=stdout or slave, stderr=slave,
                                         start_new_session=True, preexec_fn=take_terminal)
         self.slave = slave  # kept open: else the end of the program is the end of the terminal
