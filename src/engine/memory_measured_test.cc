@@ -123,7 +123,8 @@ TEST_P(MeasuredMemory, IsWhatWasPlanned) {
                         .busy_replicas = layout.dp(),
                         .kv_blocks = kv_blocks};
   int64_t activations = 0, logits = 0, comm = 0;
-  for (const RankMemory& rank : PlanMemory(*store, config, options, layout, work).value()) {
+  const std::vector<RankMemory> plan = PlanMemory(*store, config, options, layout, work).value();
+  for (const RankMemory& rank : plan) {
     activations += rank.activations;
     logits += rank.logits;
     comm += rank.comm;
